@@ -1,0 +1,93 @@
+"""The only caller of the Hugging Face model: one adapter over cache classes, keyword drift and devices."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache, PreTrainedModel
+
+from inference.recorder import Recorder
+
+Cache = DynamicCache
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a forward pass gave: last-position logits [V] (the model's dtype and device), weights by layer if eager."""
+
+    logits: torch.Tensor
+    weights: tuple[torch.Tensor, ...] | None
+
+
+class Forward:
+    """Runs one model, batch of one, with a cache that the caller owns.
+
+    Args:
+        model: a causal language model, in evaluation mode.
+        eager_weights: whether the model gives attention weights only in eager mode.
+    """
+
+    def __init__(self, model: PreTrainedModel, eager_weights: bool) -> None:
+        self.model = model
+        self.eager_weights = eager_weights
+        known = inspect.signature(model.forward).parameters
+        # renamed in transformers 5.2x; on older ones `cache=` is silently swallowed and the cache stays empty
+        self._cache_name = "cache" if "cache" in known else "past_key_values"
+        self._extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self.device = model.get_input_embeddings().weight.device
+
+    def new_cache(self) -> Cache:
+        """An empty cache of the kinds of layer that the model's config asks for."""
+        return DynamicCache(config=self.model.config.get_text_config(decoder=True))
+
+    def __call__(self, ids: NDArray[np.int64], cache: Cache, recorder: Recorder, weights: bool) -> PassResult:
+        """Feed `ids` [Q] after what is in the cache, which grows.
+
+        Args:
+            recorder: collects what the pass shows.
+            weights: ask for attention weights (only where the model gives them in eager mode).
+        """
+        recorder.position = cache.get_seq_length()
+        extra = {**self._extra, "output_attentions": True} if weights and self.eager_weights else self._extra
+        batch = torch.from_numpy(ids[None]).to(self.device)
+        with torch.inference_mode(), recorder.active():
+            out = self.model(input_ids=batch, use_cache=True, **{self._cache_name: cache}, **extra)
+        given = tuple(w[0] for w in out.attentions) if weights and self.eager_weights else None
+        return PassResult(out.logits[0, -1], given)
+
+    def synchronise(self) -> None:
+        """Wait until the device has done what was asked of it, so that a clock reading is true."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+
+
+def cache_sizes(cache: Cache) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions [L] and bytes [L] that a cache holds, read off its tensors.
+
+    A layer with constant state (convolution, recurrence) counts its bytes and 0 positions.
+    """
+    positions, nbytes = [], []
+    for layer in cache.layers:
+        keys = getattr(layer, "keys", None)
+        positions.append(keys.shape[-2] if keys is not None and keys.ndim == 4 else 0)
+        nbytes.append(sum(_nbytes(getattr(layer, name, None)) for name in STATE))
+    return np.array(positions, dtype=np.int64), np.array(nbytes, dtype=np.int64)
+
+
+# the tensors in which transformers' cache layers keep what they remember
+STATE = ("keys", "values", "indexer_keys", "conv_states", "recurrent_states")
+
+
+def _nbytes(state: Any) -> int:
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, dict):
+        return sum(_nbytes(part) for part in state.values())
+    return sum(_nbytes(part) for part in state) if isinstance(state, (list, tuple)) else 0

@@ -1,0 +1,231 @@
+"""The attention function that keeps queries and keys, and the hooks that keep hidden states and router choices.
+
+Both are put on a model once, at loading, and do nothing until a `Recorder` is active in the current context (a
+context variable, so two threads that run one model never see each other). The function hands the work on to the
+kernel the model would have used: recording changes no number.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask, sdpa_mask
+
+from inference.attention import LayerSpec
+from inference.errors import N_
+
+SDPA, EAGER = "inferoscope_sdpa", "inferoscope_eager"
+_active: ContextVar[Recorder | None] = ContextVar("inferoscope_recorder", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """One call of one layer: queries [H, Q, D], new keys [G, Q, D], visible [Q, 2], and the layer's constants."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    visible: NDArray[np.int32]
+    spec: LayerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RouterChoice:
+    """One call of one router: logits [Q, E], weights [Q, k], expert ids [Q, k]."""
+
+    logits: torch.Tensor
+    weights: torch.Tensor
+    experts: torch.Tensor
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects what one forward pass shows.
+
+    Attributes:
+        attention: whether to keep queries and keys; `layers` restricts it to some layers.
+        position: position of the pass's first query.
+        inexact: why weights cannot be computed from what a layer was given; empty if they can.
+    """
+
+    attention: bool = True
+    layers: frozenset[int] | None = None
+    hidden: bool = True
+    router: bool = True
+    position: int = 0
+    n_calls: int = 0
+    n_layers_done: int = 0
+    layer_calls: dict[int, LayerAttention] = field(default_factory=dict)
+    hidden_states: list[torch.Tensor] = field(default_factory=list)
+    router_choices: list[RouterChoice] = field(default_factory=list)
+    router_layers: list[int] = field(default_factory=list)
+    inexact: str = ""
+    _spans: dict[int, tuple[torch.Tensor | None, NDArray[np.int32]]] = field(default_factory=dict)
+
+    @contextmanager
+    def active(self) -> Iterator[Recorder]:
+        """Record the passes made inside, in this thread only."""
+        token = _active.set(self)
+        try:
+            yield self
+        finally:
+            _active.reset(token)
+
+    def keep(
+        self, module: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, kwargs: dict[str, Any]
+    ) -> None:
+        """Keep what one layer was given: query [1, H, Q, D], key [1, G, K, D] with the new keys last."""
+        index = getattr(module, "layer_idx", None)
+        index = self.n_calls if index is None else index
+        self.n_calls += 1
+        if not self.attention or (self.layers is not None and index not in self.layers):
+            return
+        n_queries, n_keys = query.shape[2], key.shape[2]
+        if kwargs.get("position_bias") is not None:
+            self.inexact = N_("a position bias is added to its scores")
+        # the new keys are copied: a view would keep the whole concatenated cache alive
+        self.layer_calls[index] = LayerAttention(
+            queries=query[0],
+            keys=key[0, :, n_keys - n_queries :].clone(),
+            visible=self._visible(mask, n_queries, n_keys),
+            spec=_spec(module, query, kwargs),
+        )
+
+    def _visible(self, mask: torch.Tensor | None, n_queries: int, n_keys: int) -> NDArray[np.int32]:
+        """The mask as one span of key positions a query; layers that share a mask share the array."""
+        memo = n_keys if mask is None else id(mask)
+        if memo not in self._spans:
+            offset = self.position + n_queries - n_keys
+            spans = _causal_spans(n_queries, n_keys) if mask is None else self._spans_of(mask)
+            self._spans[memo] = (mask, (spans + offset).astype(np.int32))  # holding the mask keeps its id its own
+        return self._spans[memo][1]
+
+    def _spans_of(self, mask: torch.Tensor) -> NDArray[np.int64]:
+        seen = mask if mask.dtype == torch.bool else mask == 0
+        if mask.dtype != torch.bool and not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
+            self.inexact = N_("a bias is added to its scores")
+        if seen.shape[1] > 1 and not (seen == seen[:, :1]).all():
+            self.inexact = N_("its heads have masks of their own")
+        rows = seen[0, 0]
+        count = rows.sum(dim=-1)
+        first = rows.to(torch.uint8).argmax(dim=-1)
+        last = rows.shape[-1] - rows.flip(-1).to(torch.uint8).argmax(dim=-1)
+        if not ((last - first == count) | (count == 0)).all():
+            self.inexact = N_("its mask has gaps")
+        return torch.stack([first, first + count], dim=-1).cpu().numpy()
+
+
+def install(model: PreTrainedModel, default: str) -> bool:
+    """Put the recording attention function and hooks on a model; `False` where the model takes no such function.
+
+    Call it once a model, before it is shared.
+
+    Args:
+        default: the attention implementation that transformers chose; the recording function hands on to its like.
+    """
+    install_hooks(model)
+    if not model._can_set_attn_implementation():
+        return False
+    model.set_attn_implementation(SDPA if default in ("sdpa", SDPA) else EAGER)
+    return True
+
+
+def install_hooks(model: PreTrainedModel) -> None:
+    """Hooks on the decoder layers and the routers, which transformers itself names in `_can_record_outputs`."""
+    for parent in model.modules():
+        if isinstance(parent, PreTrainedModel):
+            outputs = getattr(parent, "_can_record_outputs", None) or {}
+            for module in parent.modules():
+                if isinstance(module, _classes(outputs.get("hidden_states"))):
+                    _hook_once(module, _keep_hidden)
+                if isinstance(module, _classes(outputs.get("router_logits"))):
+                    _hook_once(module, _keep_router)
+
+
+def _recording_sdpa(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    recorder = _active.get()
+    if recorder is not None:
+        recorder.keep(module, query, key, attention_mask, kwargs)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+
+def _recording_eager(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    recorder = _active.get()
+    if recorder is not None:
+        recorder.keep(module, query, key, attention_mask, kwargs)
+    eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    return eager(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
+
+
+AttentionInterface.register(SDPA, _recording_sdpa)
+AttentionInterface.register(EAGER, _recording_eager)
+AttentionMaskInterface.register(SDPA, sdpa_mask)
+AttentionMaskInterface.register(EAGER, eager_mask)
+
+
+def _keep_hidden(module: torch.nn.Module, args: Any, output: Any) -> None:
+    recorder = _active.get()
+    if recorder is None:
+        return
+    recorder.n_layers_done += 1
+    if recorder.hidden:
+        hidden = output[0] if isinstance(output, tuple) else output
+        recorder.hidden_states.append(hidden[0, -1].clone())
+
+
+def _keep_router(module: torch.nn.Module, args: Any, output: Any) -> None:
+    recorder = _active.get()
+    if recorder is not None and recorder.router and isinstance(output, tuple) and len(output) == 3:
+        recorder.router_choices.append(RouterChoice(*output))
+        recorder.router_layers.append(recorder.n_layers_done)
+
+
+def _spec(module: Any, query: torch.Tensor, kwargs: dict[str, Any]) -> LayerSpec:
+    sinks = kwargs.get("s_aux")
+    scale = kwargs.get("scaling")
+    return LayerSpec(
+        n_heads=query.shape[1],
+        scale=float(scale) if scale is not None else query.shape[-1] ** -0.5,
+        softcap=kwargs.get("softcap"),
+        sinks=None if sinks is None else sinks.detach().float().cpu().numpy(),
+        window=kwargs.get("sliding_window") or getattr(module, "sliding_window", None),
+    )
+
+
+def _causal_spans(n_queries: int, n_keys: int) -> NDArray[np.int64]:
+    ends = np.arange(n_keys - n_queries, n_keys) + 1
+    return np.stack([np.zeros_like(ends), ends], axis=-1)
+
+
+def _classes(target: Any) -> tuple[type, ...]:
+    targets = target if isinstance(target, list) else [target]
+    classes = [getattr(t, "target_class", t) for t in targets]
+    return tuple(c for c in classes if isinstance(c, type))
+
+
+def _hook_once(module: torch.nn.Module, hook: Callable[..., None]) -> None:
+    if hook not in module._forward_hooks.values():
+        module.register_forward_hook(hook)

@@ -1,0 +1,135 @@
+"""From a step's forward passes to the arrays of its record: tensors in, NumPy out, one copy at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from inference.recorder import Recorder
+from inference.request import RecordOptions
+from inference.trace import AttentionRecord, Logits, RouterRecord
+
+if TYPE_CHECKING:
+    from inference.forward import Cache
+    from inference.models import LoadedModel
+
+NOTHING: NDArray[Any] = np.empty((0, 0, 0), dtype=np.float32)
+NO_SPANS = np.empty((0, 2), dtype=np.int32)
+
+
+class Passes:
+    """The forward passes of one step and what they showed.
+
+    Attributes:
+        logits: [V] of the last position, as the model gave them.
+        seconds: one entry a pass, device synchronised.
+    """
+
+    def __init__(self, model: LoadedModel, options: RecordOptions) -> None:
+        self._forward, self._options = model.forward, options
+        self.recorders: list[Recorder] = []
+        self.weights: list[tuple[torch.Tensor, ...]] = []
+        self.seconds: tuple[float, ...] = ()
+        self.logits = torch.empty(0)
+
+    def run(self, ids: NDArray[np.int64], cache: Cache, clock: Callable[[], float]) -> None:
+        """One more pass over `ids` [Q]."""
+        options, began = self._options, clock()
+        wants = options.attention is not False
+        recorder = Recorder(
+            attention=wants and not self._forward.eager_weights,
+            layers=frozenset(options.attention) if isinstance(options.attention, tuple) else None,
+            hidden=options.hidden,
+            router=options.router,
+        )
+        result = self._forward(ids, cache, recorder, weights=wants)
+        self._forward.synchronise()
+        self.logits = result.logits
+        self.seconds = (*self.seconds, clock() - began)
+        self.recorders.append(recorder)
+        if result.weights is not None:
+            self.weights.append(result.weights)
+
+
+def build_attention(passes: Passes, model: LoadedModel) -> AttentionRecord:
+    """Queries, new keys and spans by layer; chunks of a prefill joined. Layers not recorded hold empty arrays."""
+    per_pass = []
+    for recorder in passes.recorders:
+        calls = recorder.layer_calls
+        layers = sorted(calls)
+        flat = to_numpy([t for layer in layers for t in (calls[layer].queries, calls[layer].keys)])
+        per_pass.append({layer: (flat[2 * i], flat[2 * i + 1], calls[layer].visible) for i, layer in enumerate(layers)})
+    queries, keys, visible = [], [], []
+    for layer in range(model.facts.n_layers):
+        parts = [part[layer] for part in per_pass if layer in part]
+        queries.append(_join([p[0] for p in parts], axis=1) if parts else NOTHING)
+        keys.append(_join([p[1] for p in parts], axis=1) if parts else NOTHING)
+        visible.append(_join([p[2] for p in parts], axis=0) if parts else NO_SPANS)
+    return AttentionRecord(tuple(queries), tuple(keys), tuple(visible))
+
+
+def build_weights(passes: Passes) -> tuple[NDArray[np.float32], ...]:
+    """Eager attention weights by layer, [H, Q, K]; chunks are padded to the last one's K."""
+    n_keys = max(w[0].shape[-1] for w in passes.weights)
+    layers = []
+    for parts in zip(*passes.weights, strict=True):
+        arrays = [part.float().cpu().numpy() for part in parts]
+        padded = [np.pad(a, ((0, 0), (0, 0), (0, n_keys - a.shape[-1]))) for a in arrays]
+        layers.append(_join(padded, axis=1))
+    return tuple(layers)
+
+
+def build_logits(logits: NDArray[np.float32], keep: bool | int) -> Logits | None:
+    """The raw logits [V], or the highest of them; the mass of all is kept either way."""
+    if keep is False:
+        return None
+    top = float(logits.max())
+    log_z = top + float(np.log(np.exp(logits - np.float32(top)).sum(dtype=np.float64)))
+    if keep is True or keep >= len(logits):
+        return Logits(logits, log_z)
+    ids, _ = Logits(logits, log_z).top(keep)
+    return Logits(logits[ids], log_z, ids)
+
+
+def build_hidden(passes: Passes) -> NDArray[Any] | None:
+    """[L, C] last-position output of every decoder layer, or `None` where the layers are not known."""
+    states = passes.recorders[-1].hidden_states
+    return np.stack(to_numpy(states)) if states else None
+
+
+def build_router(passes: Passes) -> tuple[RouterRecord, ...]:
+    """The experts chosen, one record a mixture-of-experts layer in order of depth; chunks joined."""
+    records = []
+    for index, choices in enumerate(zip(*(r.router_choices for r in passes.recorders), strict=True)):
+        logits = [c.logits.float().cpu().numpy() for c in choices]
+        weights = [c.weights.float().cpu().numpy() for c in choices]
+        experts = [c.experts.cpu().numpy() for c in choices]
+        layer = passes.recorders[0].router_layers[index]
+        records.append(RouterRecord(layer, _join(logits, 0), _join(experts, 0), _join(weights, 0)))
+    return tuple(records)
+
+
+def to_numpy(tensors: Sequence[torch.Tensor]) -> list[NDArray[Any]]:
+    """Tensors as arrays: views on the CPU, one copy for all from a GPU; bfloat16 as uint16 bit patterns."""
+    if len({t.device for t in tensors}) == 1 and tensors[0].device.type != "cpu":
+        flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
+        parts = flat.split([t.numel() for t in tensors])
+        return [_array(part.view(t.shape)) for part, t in zip(parts, tensors, strict=True)]
+    return [_array(_alone(t.cpu())) for t in tensors]
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy where it is a slice that would keep something larger alive."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    return tensor.view(torch.int16).numpy().view(np.uint16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def _join(parts: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)

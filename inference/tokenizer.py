@@ -1,0 +1,104 @@
+"""A tokenizer seen as bytes: what every token id stands for, encoding, and what a chat template adds.
+
+Knows the three spellings in use: byte-level vocabularies (GPT-2 and most since), SentencePiece-like ones with
+`▁` for a space and `<0xE5>` for a byte, and plain text. It takes a fast Hugging Face tokenizer and asks it for
+strings and ids only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jinja2 import TemplateError
+from numpy.typing import NDArray
+
+from inference.errors import N_, RequestError
+from inference.request import GenerationRequest
+from inference.tokens import Vocabulary, byte_level_alphabet
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Tokenizer:
+    """Encodes requests and names tokens.
+
+    Args:
+        hf: a fast Hugging Face tokenizer.
+        vocab_size: V of the model's logits; ids past the tokenizer's own are shown as numbers.
+    """
+
+    def __init__(self, hf: Any, vocab_size: int) -> None:
+        self._hf = hf
+        self.vocabulary = _vocabulary(hf, vocab_size)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the checkpoint brings a chat template."""
+        return bool(self._hf.chat_template)
+
+    def encode(self, request: GenerationRequest) -> NDArray[np.int64]:
+        """[P] prompt token ids: of `prompt_ids` as they are, of the text with the tokenizer's own special tokens,
+        or of the conversation in the chat template, with the assistant's turn opened."""
+        if request.prompt_ids is not None:
+            return np.array(request.prompt_ids, dtype=np.int64)
+        if request.chat:
+            text = self.chat_text(request)
+            return np.array(self._hf.encode(text, add_special_tokens=False), dtype=np.int64)
+        return np.array(self._hf.encode(request.prompt), dtype=np.int64)
+
+    def chat_text(self, request: GenerationRequest) -> str:
+        """The conversation as the template writes it."""
+        if not self.has_chat_template:
+            raise RequestError(
+                N_("This model has no chat template."), N_("Turn chat off, or use a model that was tuned for chat.")
+            )
+        try:
+            return str(self._hf.apply_chat_template(_messages(request), tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise RequestError(
+                N_("The model's chat template refuses this conversation: {reason}"),
+                N_("Check the order of the turns and whether a system text is allowed."),
+                reason=error.message or type(error).__name__,
+            ) from None
+
+
+def _messages(request: GenerationRequest) -> list[dict[str, str]]:
+    turns = (("user", request.prompt),) if isinstance(request.prompt, str) else request.prompt
+    system = [("system", request.system)] if request.system else []
+    return [{"role": role, "content": text} for role, text in (*system, *turns)]
+
+
+def _vocabulary(hf: Any, vocab_size: int) -> Vocabulary:
+    spell = _speller(hf)
+    special = frozenset(i for i, t in hf.added_tokens_decoder.items() if t.special)
+    added = {i: t.content for i, t in hf.added_tokens_decoder.items()}
+    known = min(len(hf), vocab_size)
+    names: Sequence[str | None] = hf.convert_ids_to_tokens(list(range(known)))
+    pieces = [
+        added[i].encode() if i in added else f"<{i}>".encode() if name is None else spell(name)
+        for i, name in enumerate(names)
+    ]
+    pieces += [f"<{i}>".encode() for i in range(known, vocab_size)]
+    return Vocabulary.from_bytes(pieces, special | frozenset(range(known, vocab_size)))
+
+
+def _speller(hf: Any) -> Callable[[str], bytes]:
+    """How this vocabulary's strings spell bytes, read from its decoder."""
+    decoder = json.dumps(json.loads(hf.backend_tokenizer.to_str()).get("decoder"))
+    if '"ByteLevel"' in decoder:
+        alphabet = byte_level_alphabet()
+        return lambda name: bytes(alphabet[c] for c in name) if all(c in alphabet for c in name) else name.encode()
+    if '"ByteFallback"' in decoder or '"Metaspace"' in decoder or "\\u2581" in decoder:
+        return _sentencepiece
+    if '"WordPiece"' in decoder:
+        return lambda name: name[2:].encode() if name.startswith("##") else f" {name}".encode()
+    return str.encode
+
+
+def _sentencepiece(name: str) -> bytes:
+    byte = _BYTE.fullmatch(name)
+    return bytes([int(byte[1], 16)]) if byte else name.replace("▁", " ").encode()

@@ -1,0 +1,145 @@
+"""Byte-honest display of tokens, and text that grows without ever showing half a character.
+
+A token is bytes. This module turns bytes into something a person can read, and never guesses: what is not a whole
+character is shown as hexadecimal.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPACE, NEWLINE, TAB, RETURN = "·", "↵", "⇥", "␍"
+_MARKS = {" ": SPACE, "\n": NEWLINE, "\t": TAB, "\r": RETURN}
+
+
+def visible(data: bytes) -> str:
+    """The bytes of a token as text with visible spaces; bytes that are no whole character as ⟨E5 9B⟩.
+
+    Control and format characters, which would show nothing or disturb the line, are written as ⟨U+200D⟩.
+    """
+    shown = []
+    for text, broken in _pieces(data):
+        if broken:
+            shown.append("⟨" + " ".join(f"{byte:02X}" for byte in broken) + "⟩")
+        shown.extend(_mark(character) for character in text)
+    return "".join(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as bytes; `special` ones (`<|im_end|>`, …) are not part of the visible text."""
+
+    id: int
+    data: bytes
+    special: bool = False
+
+    @property
+    def display(self) -> str:
+        """Readable text with visible spaces; see `visible`."""
+        return visible(self.data)
+
+
+class Vocabulary:
+    """The bytes of every token id (or, in a small run file, of the ids that occur in it).
+
+    Args:
+        data: uint8, all tokens' bytes joined.
+        ends: [V] int64, where each token ends in `data`.
+        special: ids of special tokens.
+        ids: [V] ascending token ids, or `None` for 0 … V-1.
+    """
+
+    def __init__(
+        self, data: NDArray[np.uint8], ends: NDArray[np.int64], special: frozenset[int], ids: NDArray[Any] | None = None
+    ) -> None:
+        self.data, self.ends, self.special, self.ids = data, ends, special, ids
+
+    @classmethod
+    def from_bytes(cls, pieces: Sequence[bytes], special: frozenset[int], ids: NDArray[Any] | None = None) -> Vocabulary:
+        """A vocabulary of one `bytes` a token."""
+        data = np.frombuffer(b"".join(pieces), dtype=np.uint8)
+        return cls(data, np.cumsum([len(p) for p in pieces], dtype=np.int64), special, ids)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def token(self, token_id: int) -> Token:
+        """The token of an id; an id that is not in the vocabulary shows as its number in angle brackets."""
+        at = token_id if self.ids is None else int(np.searchsorted(self.ids, token_id))
+        known = at < len(self) and (self.ids is None or self.ids[at] == token_id)
+        if not known:
+            return Token(token_id, f"<{token_id}>".encode(), True)
+        start = int(self.ends[at - 1]) if at else 0
+        return Token(token_id, self.data[start : int(self.ends[at])].tobytes(), token_id in self.special)
+
+    def only(self, ids: Sequence[int]) -> Vocabulary:
+        """A smaller vocabulary of these ids."""
+        wanted = np.unique(np.asarray(ids, dtype=np.int64))
+        pieces = [self.token(int(i)).data for i in wanted]
+        return Vocabulary.from_bytes(pieces, self.special & set(wanted.tolist()), wanted)
+
+
+def byte_level_alphabet() -> dict[str, int]:
+    """The 256 characters in which byte-level vocabularies spell bytes (Radford et al. 2019, GPT-2's encoder).
+
+    Printable Latin-1 characters stand for themselves; the other bytes follow from U+0100 on, in order.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
+
+
+class Detokeniser:
+    """Joins token bytes into text as they arrive.
+
+    `push` returns what can be shown for certain; a character whose bytes are not all there yet is held back.
+    `flush` returns the rest, with U+FFFD for bytes that never became a character. All pieces joined equal
+    `bytes.decode("utf-8", "replace")` of all bytes joined.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, data: bytes) -> str:
+        """The text that `data` completes."""
+        return self._decoder.decode(data)
+
+    def flush(self) -> str:
+        """What was held back."""
+        return self._decoder.decode(b"", final=True)
+
+
+def join(pieces: Iterable[bytes]) -> str:
+    """The text of token bytes, joined before decoding."""
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+def _pieces(data: bytes) -> Iterable[tuple[str, bytes]]:
+    """Runs of (text, broken bytes that stand before it)."""
+    at = 0
+    broken = b""
+    while at < len(data):
+        try:
+            yield data[at:].decode("utf-8"), broken
+            return
+        except UnicodeDecodeError as error:
+            good = data[at : at + error.start].decode("utf-8")
+            if good:
+                yield good, broken
+                broken = b""
+            broken += data[at + error.start : at + error.end]
+            at += error.end
+    if broken:
+        yield "", broken
+
+
+def _mark(character: str) -> str:
+    if character in _MARKS:
+        return _MARKS[character]
+    return character if character.isprintable() else f"⟨U+{ord(character):04X}⟩"
