@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 USUAL_PLACES = (
     "/usr/bin/chromium",
@@ -27,6 +25,14 @@ USUAL_PLACES = (
 NOTHING_FOUND = (
     "The browser tests need Chromium, and none that starts was found: not on PATH, not in the usual places, "
     "not among Playwright's downloads. Install Chromium or Google Chrome and run this again."
+)
+NO_DRIVER = (
+    "The browser tests need Playwright, and its driver does not start: `python -m playwright --version` says "
+    "why. On Debian it needs the package libatomic1."
+)
+DOWNLOAD_PATH = (
+    "from playwright.sync_api import sync_playwright\n"
+    "with sync_playwright() as playwright: print(playwright.chromium.executable_path)"
 )
 
 
@@ -49,14 +55,15 @@ def find(environ: Mapping[str, str] = os.environ, places: Iterable[str] | None =
 
 def ensure() -> Path:
     """Return `find()`, after an installation if need be. Raises BrowserNotFoundError when no way worked."""
-    for install in (None, _install_debian_package, _download_with_playwright):
-        if install is not None:
-            install()
-        try:
-            return find()
-        except BrowserNotFoundError:
-            continue
-    raise BrowserNotFoundError(NOTHING_FOUND)
+    needs = {"libatomic1": _driver_starts, "chromium": _is_there}
+    missing = [package for package, works in needs.items() if not works()]
+    if missing:
+        _install_debian_packages(missing)
+        if not _driver_starts():
+            raise BrowserNotFoundError(NO_DRIVER)
+        if not _is_there():
+            _download_with_playwright()
+    return find()
 
 
 def _candidates(environ: Mapping[str, str], places: Iterable[str] | None) -> Iterator[str]:
@@ -64,12 +71,21 @@ def _candidates(environ: Mapping[str, str], places: Iterable[str] | None) -> Ite
         on_path = shutil.which(name, path=environ.get("PATH", ""))
         if on_path:
             yield on_path
-    if places is not None:
-        yield from places
-        return
-    yield from USUAL_PLACES
-    with sync_playwright() as playwright:
-        yield playwright.chromium.executable_path
+    yield from USUAL_PLACES if places is None else places
+    if places is None:
+        # in a process of its own: the driver may not start, and a caller may have one running
+        asked = subprocess.run(
+            [sys.executable, "-c", DOWNLOAD_PATH], capture_output=True, check=False, text=True
+        )
+        yield asked.stdout.strip()
+
+
+def _is_there() -> bool:
+    try:
+        find()
+    except BrowserNotFoundError:
+        return False
+    return True
 
 
 def _starts(path: str) -> bool:
@@ -79,23 +95,26 @@ def _starts(path: str) -> bool:
     return _succeeds([path, "--version"])
 
 
+def _driver_starts() -> bool:
+    return _succeeds([sys.executable, "-m", "playwright", "--version"])
+
+
 def _succeeds(command: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-def _install_debian_package() -> None:
-    """Install Debian's chromium as root or by sudo without a password, and nothing where that cannot be."""
+def _install_debian_packages(packages: list[str]) -> None:
+    """Install packages as root or by sudo without a password, and nothing where that cannot be."""
     if not shutil.which("apt-get"):
         return
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if sudo and not (shutil.which("sudo") and _succeeds(["sudo", "-n", "true"])):
         return
-    print("Installing Debian's chromium for the browser tests", flush=True)
+    print(f"Installing {' and '.join(packages)} for the browser tests", flush=True)
     apt = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
     subprocess.run([*apt, "update"], stdout=subprocess.DEVNULL, check=False)
-    subprocess.run(
-        [*apt, "install", "-y", "--no-install-recommends", "chromium"], stdout=subprocess.DEVNULL, check=False
-    )
+    command = [*apt, "install", "-y", "--no-install-recommends", *packages]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
 
 
 def _download_with_playwright() -> None:

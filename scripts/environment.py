@@ -91,7 +91,8 @@ def install(venv, requirements, options):
 
 def copy_plotly_script(venv):
     """Copy Plotly's script from the installed package to static/, where the page's components load it."""
-    found = list(venv.glob("[Ll]ib/**/site-packages/plotly/package_data/plotly.min.js"))
+    packages = "Lib" if sys.platform == "win32" else "lib/python*"
+    found = list(venv.glob(packages + "/site-packages/plotly/package_data/plotly.min.js"))
     if not found:
         sys.exit(f"plotly.min.js is not in {venv}: remove {venv}, and run this again.")
     target = ROOT / "static" / "plotly.min.js"

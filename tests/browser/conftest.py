@@ -1,5 +1,6 @@
 """A running app and a real Chromium for the browser tests; each of them gets the marker `browser`."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from inference.conversion import cache_root
 from scripts.browser import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +41,15 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the app, started once for all browser tests: "http://127.0.0.1:<port>"."""
     port = str(_free_port())
     address = f"http://127.0.0.1:{port}"
-    log = tmp_path_factory.mktemp("app") / "streamlit.log"
+    scratch = tmp_path_factory.mktemp("app")
+    log = scratch / "streamlit.log"
+    # caches of its own, but for the converted model, which is made once
+    caches = {"XDG_CACHE_HOME": str(scratch), "INFEROSCOPE_CACHE": str(cache_root().parent)}
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", port]
     with log.open("w") as output:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | caches, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         _wait_until_healthy(server, address, log)
         yield address
