@@ -22,6 +22,7 @@ from inference.budget import Plan, plan
 from inference.errors import N_, InferenceError, MemoryLimitError, NumericalError, RequestError, SamplingError
 from inference.forward import Cache, cache_sizes
 from inference.models import LoadedModel, versions
+from inference.recorder import Recorder
 from inference.request import GenerationRequest
 from inference.sampling import SamplingDecision, decide, resolve
 from inference.sampling_steps import Context
@@ -58,9 +59,13 @@ class Generation:
     """
 
     def __init__(
-        self, model: LoadedModel, request: GenerationRequest, clock: Callable[[], float] = time.perf_counter
+        self,
+        model: LoadedModel,
+        request: GenerationRequest,
+        clock: Callable[[], float] = time.perf_counter,
+        start: Start | None = None,
     ) -> None:
-        self._model, self.request, self._clock = model, request, clock
+        self._model, self.request, self._clock, self._start = model, request, clock, start
         self._began = clock()
         self.prompt_ids = model.tokenizer.encode(request)
         self._tokenise_s = clock() - self._began
@@ -72,6 +77,7 @@ class Generation:
         self.steps: list[StepRecord] = []
         self.finish: Finish | None = None
         self._cancelled = False
+        self._loop: _Loop | None = None
         self._iterator = self._run()
 
     def __iter__(self) -> Iterator[StepRecord]:
@@ -93,8 +99,14 @@ class Generation:
     def close(self) -> None:
         """End the run and give its cache back; a run that was not finished counts as cancelled."""
         self._iterator.close()
+        self._loop = None
         if self.finish is None:
             self.finish = Finish("cancelled")
+
+    @property
+    def cache(self) -> Cache | None:
+        """The KV cache as the last step left it, until the run is closed; for `inference.branch`, which copies it."""
+        return self._loop and self._loop.cache
 
     def trace(self) -> Trace:
         """The run as recorded so far."""
@@ -117,7 +129,10 @@ class Generation:
         )
 
     def _run(self) -> Iterator[StepRecord]:
-        loop = _Loop(self)
+        loop = self._loop = _Loop(self)
+        if self._start is not None:
+            self.steps.extend(self._start.steps)
+            loop.replay(self._start)
         while self.finish is None:
             try:
                 step = loop.step(len(self.steps))
@@ -127,6 +142,22 @@ class Generation:
             if step is not None:
                 self.steps.append(step)
                 yield step
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a branch begins.
+
+    Attributes:
+        steps: the records that it shares with the run it leaves.
+        at: the record of the step where it leaves, and `token_id` what is chosen there instead.
+        cache: the positions fed up to that step, this run's own from now on; `None` to feed them again.
+    """
+
+    steps: tuple[StepRecord, ...]
+    at: StepRecord
+    token_id: int
+    cache: Cache | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +175,7 @@ class _Loop:
 
     def __init__(self, run: Generation) -> None:
         self._run, self._model = run, run._model
-        self._cache: Cache = run._model.forward.new_cache()
+        self.cache: Cache = run._model.forward.new_cache()
         self._uniform = np.random.default_rng(run.sampling.seed)
         self._sampling_steps = run.sampling.steps()
         self._stream = TextStream(run.request.stop_strings, run.request.include_stop_string)
@@ -153,9 +184,20 @@ class _Loop:
         self._n_written = len(run.prompt_ids)
         self._fed = 0
         self._kv = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        self._branch: Start | None = None
+
+    def replay(self, start: Start) -> None:
+        """Bring the run to where a branch leaves, without choosing anything anew."""
+        for record in start.steps:
+            self._uniform.random()
+            self._advance(record.index, record.decision)
+        self._fed = self._n_written
+        self._branch = start
 
     def step(self, index: int) -> StepRecord | None:
         """Feed what has not been fed yet, choose one token, record both; `None` where the run was cancelled."""
+        if self._branch is not None:
+            return self._leave(self._branch)
         began = self._run._clock()
         fed_ids = self._written[self._fed : self._n_written].copy()
         passes = self._forward(index, fed_ids)
@@ -169,6 +211,21 @@ class _Loop:
         text = self._advance(index, decision)
         return self._record(index, fed_ids, passes, logits, decision, text, times)
 
+    def _leave(self, start: Start) -> StepRecord:
+        """The step where a branch leaves: the same logits, another token; the cache as that step left it."""
+        self._branch, at = None, start.at
+        assert at.logits is not None
+        context = Context(self._written[: self._n_written], len(self._run.prompt_ids), self._run.eos_ids)
+        decision = decide(at.logits.values, self._sampling_steps, context, float(self._uniform.random()), start.token_id)
+        if start.cache is not None:
+            self.cache = start.cache
+        else:
+            recorder = Recorder(attention=False, hidden=False, router=False)
+            self._model.forward(self._written[: self._n_written], self.cache, recorder, weights=False)
+        self._kv = cache_sizes(self.cache)
+        self._fed = self._n_written
+        return replace(at, decision=decision, text=self._advance(at.index, decision))
+
     def _forward(self, index: int, fed_ids: NDArray[np.int64]) -> Passes | None:
         """The forward passes of a step: one, or one a chunk of the prompt; `None` if cancelled in between."""
         size = self._run.request.prefill_chunk or len(fed_ids)
@@ -177,7 +234,7 @@ class _Loop:
             for start in range(0, len(fed_ids), size):
                 if self._run._cancelled:
                     return None
-                passes.run(fed_ids[start : start + size], self._cache, self._run._clock)
+                passes.run(fed_ids[start : start + size], self.cache, self._run._clock)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -248,14 +305,14 @@ class _Loop:
         return StepRecord(index, phase, fed_ids, decision, timing=timing, text=text, **parts)  # type: ignore[arg-type]
 
     def _kv_state(self, n_fed: int) -> KVState:
-        positions, nbytes = cache_sizes(self._cache)
+        positions, nbytes = cache_sizes(self.cache)
         before = self._kv[0] if len(self._kv[0]) else np.zeros_like(positions)
         added = np.where(positions > 0, n_fed, 0)
         self._kv = (positions, nbytes)
         return KVState(positions, nbytes, added, before + added - positions)
 
     def _give_back(self) -> None:
-        self._cache = self._model.forward.new_cache()
+        self.cache = self._model.forward.new_cache()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

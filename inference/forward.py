@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
 from inference.recorder import Recorder
 
@@ -66,6 +67,19 @@ class Forward:
             torch.cuda.synchronize()
         elif self.device.type == "mps":
             torch.mps.synchronize()
+
+
+def cache_prefix(cache: Cache, fresh: Cache, n: int) -> Cache | None:
+    """`fresh` filled with copies of the first `n` positions of `cache`, never aliased; `None` where they are gone.
+
+    Only layers that keep every position can be cut back: not sliding layers, and not constant states.
+    """
+    full = all(type(layer) is DynamicLayer and layer.is_initialized for layer in cache.layers)
+    if not full or cache.get_seq_length() < n:
+        return None
+    for index, layer in enumerate(cache.layers):
+        fresh.update(layer.keys[:, :, :n].clone(), layer.values[:, :, :n].clone(), index)
+    return fresh
 
 
 def cache_sizes(cache: Cache) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -134,7 +134,8 @@ class SamplerStage:
 class SamplingDecision:
     """One choice and its figures; entropies in nats, log-probabilities natural, rank 1 = most likely before settings.
 
-    `removed` counts the tokens that each setting removed, in the order in which they acted.
+    `removed` counts the tokens that each setting removed, in the order in which they acted. `forced` marks a token that
+    a person put in the place of the one drawn; its `prob` is 0 where the settings had removed it.
     """
 
     token_id: int
@@ -147,6 +148,7 @@ class SamplingDecision:
     entropy: float
     n_kept: int
     removed: tuple[tuple[str, int], ...]
+    forced: bool = False
 
 
 def run_pipeline(
@@ -190,7 +192,11 @@ def choose(stages: Sequence[SamplerStage], u: float) -> int:
 
 
 def decide(
-    logits: NDArray[np.float32], steps: Sequence[tuple[str, Step]], context: Context, u: float
+    logits: NDArray[np.float32],
+    steps: Sequence[tuple[str, Step]],
+    context: Context,
+    u: float,
+    forced_id: int | None = None,
 ) -> SamplingDecision:
     """The choice that `run_pipeline` and `choose` would make, with its figures but without the stages.
 
@@ -198,6 +204,7 @@ def decide(
         logits: [V] float32, before any step.
         steps: of `SamplingParams.steps()`, made once a request.
         u: uniform number in [0, 1); not used, and not recorded, where one token is left by greedy decoding.
+        forced_id: take this token instead of the one that `u` falls on.
     """
     raw = _candidates(logits)
     candidates, removed = raw, []
@@ -208,7 +215,7 @@ def decide(
         candidates = after
     greedy = bool(steps) and steps[-1][0] == "greedy"
     probs = softmax(candidates.scores)
-    token_id, prob = _draw(candidates, probs, u)
+    token_id, prob = _draw(candidates, probs, u) if forced_id is None else (forced_id, _prob(candidates, probs, forced_id))
     log_z, raw_entropy = _log_partition(raw.scores)
     raw_logprob = float(logits[token_id]) - log_z
     return SamplingDecision(
@@ -217,11 +224,12 @@ def decide(
         raw_logprob=raw_logprob,
         prob=prob,
         rank=rank_of(logits, token_id),
-        draw_u=None if greedy else u,
+        draw_u=None if greedy or forced_id is not None else u,
         raw_entropy=raw_entropy,
         entropy=_log_partition(candidates.scores)[1],
         n_kept=len(candidates.ids),
         removed=tuple(removed),
+        forced=forced_id is not None,
     )
 
 
@@ -287,6 +295,11 @@ def _draw(candidates: Candidates, probs: NDArray[np.float32], u: float) -> tuple
             at = order[min(int(np.searchsorted(mass, u, side="right")), len(order) - 1)]
             return int(candidates.ids[at]), float(probs[at])
         n *= 16
+
+
+def _prob(candidates: Candidates, probs: NDArray[np.float32], token_id: int) -> float:
+    at = int(np.searchsorted(candidates.ids, token_id))
+    return float(probs[at]) if at < len(probs) and candidates.ids[at] == token_id else 0.0
 
 
 def _log_partition(scores: NDArray[np.float32]) -> tuple[float, float]:

@@ -50,6 +50,10 @@ class Tokenizer:
             return np.array(self._hf.encode(text, add_special_tokens=False), dtype=np.int64)
         return np.array(self._hf.encode(request.prompt), dtype=np.int64)
 
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a piece of text, without special tokens at its ends."""
+        return [int(i) for i in self._hf.encode(text, add_special_tokens=False)]
+
     def chat_text(self, request: GenerationRequest) -> str:
         """The conversation as the template writes it."""
         if not self.has_chat_template:

@@ -47,7 +47,8 @@ MAX_HEADER_BYTES = 64 * 2**20
 T = TypeVar("T")
 Tensors = dict[str, NDArray[Any]]
 
-DECISION = {f.name: f.type for f in fields(SamplingDecision) if f.name not in ("removed", "draw_u")}
+COLUMN = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+DECISION = {f.name: COLUMN[str(f.type)] for f in fields(SamplingDecision) if f.name not in ("removed", "draw_u")}
 TIMES = ("forward_s", "sampling_s", "recording_s", "at_s")
 KV = ("positions", "nbytes", "added", "dropped")
 
@@ -175,8 +176,7 @@ def _put_vocabulary(trace: Trace, tensors: Tensors) -> None:
 
 def _put_steps(trace: Trace, tensors: Tensors) -> None:
     steps = trace.steps
-    for name, kind in DECISION.items():
-        dtype = np.int64 if kind == "int" else np.float64
+    for name, dtype in DECISION.items():
         tensors[f"steps/{name}"] = np.array([getattr(s.decision, name) for s in steps], dtype=dtype)
     draws = [np.nan if s.decision.draw_u is None else s.decision.draw_u for s in steps]
     tensors["steps/draw_u"] = np.array(draws, dtype=np.float64)
@@ -314,8 +314,8 @@ class _Reader:
 
     def _columns(self) -> Tensors:
         columns = {}
-        for name, kind in DECISION.items():
-            columns[name] = self._take(f"steps/{name}", (self._n,), np.int64 if kind == "int" else np.float64)
+        for name, dtype in DECISION.items():
+            columns[name] = self._take(f"steps/{name}", (self._n,), dtype)
         for name in ("draw_u", *TIMES):
             columns[name] = self._take(f"steps/{name}", (self._n,), np.float64)
         for name in KV:

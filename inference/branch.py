@@ -1,0 +1,74 @@
+"""Another token at some step, and the run from there on: what would have followed?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from inference.engine import Generation, Start
+from inference.errors import N_, RequestError, TraceError
+from inference.forward import Cache, cache_prefix
+from inference.models import LoadedModel
+from inference.trace import Trace
+
+
+def branch(
+    model: LoadedModel, trace: Trace, step: int, token_id: int, cache: Cache | None = None, max_new_tokens: int | None = None
+) -> Generation:
+    """Leave a run at `step` with another token, and go on from there; iterate for the steps from that one on.
+
+    The new run shares the records before `step`, its own record of `step` has the token marked as forced, and later
+    steps use the same uniform numbers as the run it leaves, so that the token is the only difference.
+
+    Args:
+        model: the model that made `trace`.
+        cache: the KV cache of the run it leaves (`Generation.cache`), which is copied; without it, or where its
+            layers have dropped positions, the tokens up to `step` are fed again.
+        max_new_tokens: of the whole new run, the shared steps included; as before if `None`.
+
+    Raises:
+        TraceError: the step's logits are not all there, so its figures would not be true.
+        RequestError: no such step or token.
+    """
+    if not 0 <= step < len(trace.steps):
+        raise RequestError(N_("There is no step {step}; the run has {n}."), step=step, n=len(trace.steps))
+    if not 0 <= token_id < model.facts.vocab_size:
+        raise RequestError(
+            N_("There is no token {token_id}; the vocabulary ends at {last}."),
+            token_id=token_id,
+            last=model.facts.vocab_size - 1,
+        )
+    if (trace.model.name, trace.model.n_params) != (model.facts.name, model.facts.n_params):
+        raise TraceError(
+            N_("The run was made by {made}, and {model} is loaded."),
+            N_("Load the model of the run."),
+            made=trace.model.name,
+            model=model.facts.name,
+        )
+    trace.logits(step)
+    request = replace(
+        trace.request,
+        prompt_ids=tuple(token.id for token in trace.prompt_tokens),
+        max_new_tokens=max_new_tokens or trace.request.max_new_tokens,
+        sampling=trace.sampling,
+        ignore_eos=not trace.eos_ids,
+    )
+    copied = None
+    if cache is not None:
+        copied = cache_prefix(cache, model.forward.new_cache(), trace.n_prompt + step)
+    return Generation(model, request, start=Start(trace.steps[:step], trace.steps[step], token_id, copied))
+
+
+def find_token(model: LoadedModel, text: str) -> int:
+    """The one token that spells `text`.
+
+    Raises:
+        RequestError: the tokenizer needs several tokens for it; the message names how many.
+    """
+    ids = np.array(model.tokenizer.encode_text(text))
+    if len(ids) != 1:
+        raise RequestError(
+            N_("{text} is {n} tokens for this model; one is needed."), N_("Type less, or pick from the list."), text=text, n=len(ids)
+        )
+    return int(ids[0])
