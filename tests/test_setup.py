@@ -135,7 +135,8 @@ def test_the_streamlit_configuration_names_no_outside_host() -> None:
 
 def project_files() -> list[Path]:
     """The files that git keeps or would keep, but this one."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    # a checkout that another user owns, as in a container, is read all the same
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-zco", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
     files = [ROOT / name for name in names if name]
     return [path for path in files if path.is_file() and path != Path(__file__).resolve()]
