@@ -116,14 +116,27 @@ def _options(args: argparse.Namespace) -> RecordOptions:
             max_trace_bytes=int(args.max_trace_mib * 2**20),
         )
     except ValueError:
-        raise InferenceError("--keep-logits takes all, none or a number; --keep-attention all, none or layer numbers.") from None
+        raise InferenceError(
+            "--keep-logits takes all, none or a number; --keep-attention all, none or layer numbers."
+        ) from None
 
 
 def _show(args: argparse.Namespace) -> int:
     from inference.table import write
 
     trace = Trace.load(args.file)
-    columns = ["step", "phase", "token_id", "token", "raw_prob", "prob", "rank", "raw_entropy", "kv_bytes", "forward_s"]
+    columns = [
+        "step",
+        "phase",
+        "token_id",
+        "token",
+        "raw_prob",
+        "prob",
+        "rank",
+        "raw_entropy",
+        "kv_bytes",
+        "forward_s",
+    ]
     _say(f"{trace.model.name} · {trace.n_prompt} prompt tokens · {len(trace.steps)} new · ended by {_finish(trace)}")
     if trace.steps:
         sys.stdout.write(trace.table()[columns].to_string(index=False, float_format=lambda x: f"{x:.4f}") + "\n")

@@ -47,7 +47,8 @@ def attention_weights(
     total = weights.sum(axis=-1, keepdims=True)
     if sinks is not None:
         total = total + np.exp(sinks - top)
-    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    shares: Floats = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return shares
 
 
 def attention_scores(queries: Floats, keys: Floats, spec: LayerSpec, heads: NDArray[np.intp]) -> Floats:

@@ -14,7 +14,12 @@ from inference.trace import Trace
 
 
 def branch(
-    model: LoadedModel, trace: Trace, step: int, token_id: int, cache: Cache | None = None, max_new_tokens: int | None = None
+    model: LoadedModel,
+    trace: Trace,
+    step: int,
+    token_id: int,
+    cache: Cache | None = None,
+    max_new_tokens: int | None = None,
 ) -> Generation:
     """Leave a run at `step` with another token, and go on from there; iterate for the steps from that one on.
 
@@ -69,6 +74,9 @@ def find_token(model: LoadedModel, text: str) -> int:
     ids = np.array(model.tokenizer.encode_text(text))
     if len(ids) != 1:
         raise RequestError(
-            N_("{text} is {n} tokens for this model; one is needed."), N_("Type less, or pick from the list."), text=text, n=len(ids)
+            N_("{text} is {n} tokens for this model; one is needed."),
+            N_("Type less, or pick from the list."),
+            text=text,
+            n=len(ids),
         )
     return int(ids[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from inference.errors import N_, Note
 from inference.request import RecordOptions
@@ -73,9 +74,15 @@ def needs(footprint: Footprint, options: RecordOptions, n_prompt: int, n_new: in
     }
 
 
-_REDUCTIONS: tuple[tuple[dict[str, int | bool], str], ...] = (
-    ({"hidden": False}, N_("Hidden states were left out, because the record would not fit in {limit_mib} MiB.")),
-    ({"attention": False}, N_("Attention was left out, because the record would not fit in {limit_mib} MiB.")),
+_REDUCTIONS: tuple[tuple[dict[str, Any], str], ...] = (
+    (
+        {"hidden": False},
+        N_("Hidden states were left out, because the record would not fit in {limit_mib} MiB."),
+    ),
+    (
+        {"attention": False},
+        N_("Attention was left out, because the record would not fit in {limit_mib} MiB."),
+    ),
     (
         {"logits": TOP_LOGITS},
         N_("Logits below the 1,024 highest were left out, because the record would not fit in {limit_mib} MiB."),

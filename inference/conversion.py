@@ -78,7 +78,7 @@ def _unchanged(path: Path, noted: dict[str, Any]) -> bool:
     facts = _facts(path)
     if facts["size"] != noted["size"]:
         return False
-    return facts["mtime_ns"] == noted["mtime_ns"] or _sha256(path) == noted["sha256"]
+    return bool(facts["mtime_ns"] == noted["mtime_ns"] or _sha256(path) == noted["sha256"])
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,14 @@ from inference.recorder import Recorder
 from inference.request import GenerationRequest
 from inference.sampling import SamplingDecision, decide, resolve
 from inference.sampling_steps import Context
-from inference.stepping import Passes, build_attention, build_hidden, build_logits, build_router, build_weights
+from inference.stepping import (
+    Passes,
+    build_attention,
+    build_hidden,
+    build_logits,
+    build_router,
+    build_weights,
+)
 from inference.stopping import Finish, TextStream
 from inference.trace import KVState, StepRecord, StepTiming, Trace
 
@@ -106,7 +113,7 @@ class Generation:
     @property
     def cache(self) -> Cache | None:
         """The KV cache as the last step left it, until the run is closed; for `inference.branch`, which copies it."""
-        return self._loop and self._loop.cache
+        return None if self._loop is None else self._loop.cache
 
     def trace(self) -> Trace:
         """The run as recorded so far."""
@@ -128,7 +135,7 @@ class Generation:
             versions=versions(),
         )
 
-    def _run(self) -> Iterator[StepRecord]:
+    def _run(self) -> Generator[StepRecord, None, None]:
         loop = self._loop = _Loop(self)
         if self._start is not None:
             self.steps.extend(self._start.steps)
@@ -216,7 +223,9 @@ class _Loop:
         self._branch, at = None, start.at
         assert at.logits is not None
         context = Context(self._written[: self._n_written], len(self._run.prompt_ids), self._run.eos_ids)
-        decision = decide(at.logits.values, self._sampling_steps, context, float(self._uniform.random()), start.token_id)
+        decision = decide(
+            at.logits.values, self._sampling_steps, context, float(self._uniform.random()), start.token_id
+        )
         if start.cache is not None:
             self.cache = start.cache
         else:

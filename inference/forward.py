@@ -40,7 +40,7 @@ class Forward:
         # renamed in transformers 5.2x; on older ones `cache=` is silently swallowed and the cache stays empty
         self._cache_name = "cache" if "cache" in known else "past_key_values"
         self._extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-        self.device = model.get_input_embeddings().weight.device
+        self.device: torch.device = model.get_input_embeddings().weight.device  # type: ignore[assignment]
 
     def new_cache(self) -> Cache:
         """An empty cache of the kinds of layer that the model's config asks for."""
@@ -74,10 +74,11 @@ def cache_prefix(cache: Cache, fresh: Cache, n: int) -> Cache | None:
 
     Only layers that keep every position can be cut back: not sliding layers, and not constant states.
     """
-    full = all(type(layer) is DynamicLayer and layer.is_initialized for layer in cache.layers)
-    if not full or cache.get_seq_length() < n:
+    if cache.get_seq_length() < n:
         return None
     for index, layer in enumerate(cache.layers):
+        if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:
+            return None
         fresh.update(layer.keys[:, :, :n].clone(), layer.values[:, :, :n].clone(), index)
     return fresh
 

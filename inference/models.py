@@ -145,13 +145,13 @@ def versions() -> Mapping[str, str]:
 def _folder(source: sources.Source) -> Path:
     folder = source.path or sources.fetch(source)
     config = sources.read_config(folder)
-    sources.check_config(
-        config, source.name, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    )
+    sources.check_config(config, source.name, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     return folder
 
 
-def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype | None, say: Callable[[str], None]) -> LoadedModel:
+def _load(
+    folder: Path, name: str, device: torch.device, dtype: torch.dtype | None, say: Callable[[str], None]
+) -> LoadedModel:
     n_params = sources.count_params(folder, name)
     config = sources.read_config(folder)
     stored = config.get("dtype") or config.get("torch_dtype") or "float32"
@@ -169,7 +169,10 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype | No
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(
-            N_("{name} could not be loaded: {reason}"), sources.LOAD_ANOTHER, name=name, reason=str(error).split("\n")[0]
+            N_("{name} could not be loaded: {reason}"),
+            sources.LOAD_ANOTHER,
+            name=name,
+            reason=str(error).split("\n")[0],
         ) from error
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ModelError(N_("{name} has no fast tokenizer."), sources.LOAD_ANOTHER, name=name)
@@ -212,7 +215,10 @@ def _convert_gguf(path: Path, target: Path, say: Callable[[str], None]) -> None:
         splits_digits = field is not None and field.contents() in SINGLE_DIGITS
     except (ValueError, OSError) as error:
         raise ModelError(
-            N_("{file} is not a whole GGUF file: {reason}"), N_("Download it again."), file=path.name, reason=str(error)
+            N_("{file} is not a whole GGUF file: {reason}"),
+            N_("Download it again."),
+            file=path.name,
+            reason=str(error),
         ) from None
     check_memory(2 * 4 * n_params, free_bytes(torch.device("cpu")), path.stem, "cpu")
     say(N_("Converting the weights once; this takes about 20 seconds"))
@@ -222,11 +228,14 @@ def _convert_gguf(path: Path, target: Path, say: Callable[[str], None]) -> None:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except (ValueError, KeyError, OSError, NotImplementedError) as error:
         raise ModelError(
-            N_("{name} could not be loaded: {reason}"), sources.LOAD_ANOTHER, name=path.stem, reason=str(error)
+            N_("{name} could not be loaded: {reason}"),
+            sources.LOAD_ANOTHER,
+            name=path.stem,
+            reason=str(error),
         ) from error
     if hasattr(model.config, "quantization_config"):  # the weights are no longer quantised; it would block saving
         del model.config.quantization_config
-    model.hf_quantizer = None
+    setattr(model, "hf_quantizer", None)  # noqa: B010 (a plain attribute, which the class does not declare)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     if splits_digits:
@@ -246,7 +255,10 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype | None:
         return torch.float32 if device.type == "cpu" else None
     if dtype not in DTYPES:
         raise ModelError(
-            N_("There is no element type {dtype}."), N_("Use one of {names}, or auto."), dtype=dtype, names=", ".join(DTYPES)
+            N_("There is no element type {dtype}."),
+            N_("Use one of {names}, or auto."),
+            dtype=dtype,
+            names=", ".join(DTYPES),
         )
     return DTYPES[dtype]
 
@@ -286,7 +298,12 @@ def _facts(model: PreTrainedModel, name: str, attention: str, note: str) -> Mode
         n_params=model.num_parameters(),
         context_length=getattr(config, "max_position_embeddings", None) or getattr(config, "seq_length", None),
         n_experts=next(
-            (n for key in ("num_local_experts", "num_experts", "n_routed_experts") if (n := getattr(config, key, None))), 0
+            (
+                n
+                for key in ("num_local_experts", "num_experts", "n_routed_experts")
+                if (n := getattr(config, key, None))
+            ),
+            0,
         ),
         attention=attention,  # type: ignore[arg-type]
         attention_note=note,

@@ -81,7 +81,12 @@ class Recorder:
             _active.reset(token)
 
     def keep(
-        self, module: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, kwargs: dict[str, Any]
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        mask: torch.Tensor | None,
+        kwargs: dict[str, Any],
     ) -> None:
         """Keep what one layer was given: query [1, H, Q, D], key [1, G, K, D] with the new keys last."""
         index = getattr(module, "layer_idx", None)
@@ -106,7 +111,10 @@ class Recorder:
         if memo not in self._spans:
             offset = self.position + n_queries - n_keys
             spans = _causal_spans(n_queries, n_keys) if mask is None else self._spans_of(mask)
-            self._spans[memo] = (mask, (spans + offset).astype(np.int32))  # holding the mask keeps its id its own
+            self._spans[memo] = (
+                mask,
+                (spans + offset).astype(np.int32),
+            )  # holding the mask keeps its id its own
         return self._spans[memo][1]
 
     def _spans_of(self, mask: torch.Tensor) -> NDArray[np.int64]:
@@ -176,7 +184,7 @@ def _recording_eager(
     recorder = _active.get()
     if recorder is not None:
         recorder.keep(module, query, key, attention_mask, kwargs)
-    eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
     return eager(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
 
 

@@ -68,7 +68,8 @@ class GenerationRequest:
             _check_count("prefill_chunk", self.prefill_chunk)
         if not isinstance(self.prompt, str) and not self.chat:
             raise RequestError(
-                N_("A conversation of several turns needs the chat template."), N_("Set chat, or give one text.")
+                N_("A conversation of several turns needs the chat template."),
+                N_("Set chat, or give one text."),
             )
 
     @property
@@ -101,4 +102,6 @@ def _check_text(text: str) -> None:
 
 def _check_count(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise RequestError(N_("{name} must be a whole number of at least 1, not {value}."), name=name, value=repr(value))
+        raise RequestError(
+            N_("{name} must be a whole number of at least 1, not {value}."), name=name, value=repr(value)
+        )

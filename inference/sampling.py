@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from inference.errors import N_, NumericalError, SamplingError
-from inference.sampling_steps import DRAWING, LEADING, ORDERS, STEPS, Candidates, Context, Greedy, Step, leading, softmax
+from inference.sampling_steps import (
+    DRAWING,
+    LEADING,
+    ORDERS,
+    STEPS,
+    Candidates,
+    Context,
+    Greedy,
+    Step,
+    leading,
+    softmax,
+)
 
 GREEDY_BELOW = 1e-5  # vLLM's threshold: a temperature this low is greedy, and is not put into the formula
 
@@ -215,7 +226,9 @@ def decide(
         candidates = after
     greedy = bool(steps) and steps[-1][0] == "greedy"
     probs = softmax(candidates.scores)
-    token_id, prob = _draw(candidates, probs, u) if forced_id is None else (forced_id, _prob(candidates, probs, forced_id))
+    token_id, prob = (
+        _draw(candidates, probs, u) if forced_id is None else (forced_id, _prob(candidates, probs, forced_id))
+    )
     log_z, raw_entropy = _log_partition(raw.scores)
     raw_logprob = float(logits[token_id]) - log_z
     return SamplingDecision(
@@ -350,9 +363,17 @@ def _check_range(name: str, value: Any, low: float | None, high: float | None, w
     if fits and (low is None or value >= low) and (high is None or value <= high):
         return
     if high is not None:
-        what = N_("{name} must be a whole number from {low} to {high}, not {value}.") if whole else N_("{name} must be a number from {low} to {high}, not {value}.")
+        what = (
+            N_("{name} must be a whole number from {low} to {high}, not {value}.")
+            if whole
+            else N_("{name} must be a number from {low} to {high}, not {value}.")
+        )
     elif low is not None:
-        what = N_("{name} must be a whole number of at least {low}, not {value}.") if whole else N_("{name} must be a number of at least {low}, not {value}.")
+        what = (
+            N_("{name} must be a whole number of at least {low}, not {value}.")
+            if whole
+            else N_("{name} must be a number of at least {low}, not {value}.")
+        )
     else:
         what = N_("{name} must be a number, not {value}.")
     raise SamplingError(what, name=name, low=low, high=high, value=repr(value))

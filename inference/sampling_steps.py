@@ -66,8 +66,9 @@ class Candidates:
 
 def softmax(scores: Floats) -> Floats:
     """Probabilities [n] of `scores` [n] in float32, with the sum taken in float64."""
-    weights = np.exp(scores - scores.max())
-    return (weights / weights.sum(dtype=np.float64)).astype(np.float32)
+    weights: Floats = np.exp(scores - scores.max())
+    probs: Floats = (weights / weights.sum(dtype=np.float64)).astype(np.float32)
+    return probs
 
 
 def leading(scores: Floats, n: int) -> NDArray[np.intp]:
@@ -327,14 +328,18 @@ Maker = Callable[["SamplingParams"], Step | None]
 # name of the step (= name of the setting) -> how to make it from the settings, or None where it is off
 STEPS: Mapping[str, Maker] = {
     "sequence_bias": lambda p: SequenceBias(p.sequence_bias) if p.sequence_bias else None,
-    "repetition_penalty": lambda p: RepetitionPenalty(p.repetition_penalty) if (p.repetition_penalty or 1) != 1 else None,
+    "repetition_penalty": lambda p: (
+        RepetitionPenalty(p.repetition_penalty)
+        if p.repetition_penalty is not None and p.repetition_penalty != 1
+        else None
+    ),
     "no_repeat_ngram_size": lambda p: NoRepeatNgram(p.no_repeat_ngram_size) if p.no_repeat_ngram_size else None,
     "bad_words_ids": lambda p: BadWords(p.bad_words_ids) if p.bad_words_ids else None,
     "min_new_tokens": lambda p: MinNewTokens(p.min_new_tokens) if p.min_new_tokens else None,
     "suppress_tokens": lambda p: SuppressTokens(p.suppress_tokens) if p.suppress_tokens else None,
     "frequency_penalty": lambda p: FrequencyPenalty(p.frequency_penalty) if p.frequency_penalty else None,
     "presence_penalty": lambda p: PresencePenalty(p.presence_penalty) if p.presence_penalty else None,
-    "temperature": lambda p: Temperature(p.temperature) if p.temperature not in (None, 1.0) else None,
+    "temperature": lambda p: Temperature(p.temperature) if p.temperature is not None and p.temperature != 1 else None,
     "top_h": lambda p: TopH(p.top_h) if p.top_h is not None else None,
     "top_k": lambda p: TopK(p.top_k) if p.top_k else None,
     "top_p": lambda p: TopP(p.top_p) if p.top_p is not None and p.top_p < 1 else None,
@@ -345,9 +350,7 @@ STEPS: Mapping[str, Maker] = {
 }
 
 # steps that shape the random draw: greedy decoding leaves them out, the others act on greedy decoding too
-DRAWING = frozenset(
-    {"temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
-)
+DRAWING = frozenset({"temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 
 # The orders of transformers 5.24 (`_get_logits_processor`), llama.cpp (`common/sampling`) and vLLM v1
 # (`v1/sample/sampler.py`). A setting that an engine does not offer stands beside its nearest relative.

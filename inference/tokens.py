@@ -56,12 +56,18 @@ class Vocabulary:
     """
 
     def __init__(
-        self, data: NDArray[np.uint8], ends: NDArray[np.int64], special: frozenset[int], ids: NDArray[Any] | None = None
+        self,
+        data: NDArray[np.uint8],
+        ends: NDArray[np.int64],
+        special: frozenset[int],
+        ids: NDArray[Any] | None = None,
     ) -> None:
         self.data, self.ends, self.special, self.ids = data, ends, special, ids
 
     @classmethod
-    def from_bytes(cls, pieces: Sequence[bytes], special: frozenset[int], ids: NDArray[Any] | None = None) -> Vocabulary:
+    def from_bytes(
+        cls, pieces: Sequence[bytes], special: frozenset[int], ids: NDArray[Any] | None = None
+    ) -> Vocabulary:
         """A vocabulary of one `bytes` a token."""
         data = np.frombuffer(b"".join(pieces), dtype=np.uint8)
         return cls(data, np.cumsum([len(p) for p in pieces], dtype=np.int64), special, ids)

@@ -65,7 +65,8 @@ class Logits:
 
     def probs_of(self, values: Floats) -> Floats:
         """Raw probabilities of logits."""
-        return np.exp(values - np.float32(self.log_z)).astype(np.float32)
+        probs: Floats = np.exp(values - np.float32(self.log_z)).astype(np.float32)
+        return probs
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,11 @@ class StepRecord:
     @property
     def nbytes(self) -> int:
         """Bytes of the recorded arrays."""
-        arrays = [*(self.weights or ()), self.hidden, *(a for r in self.router for a in (r.logits, r.experts, r.weights))]
+        arrays = [
+            *(self.weights or ()),
+            self.hidden,
+            *(a for r in self.router for a in (r.logits, r.experts, r.weights)),
+        ]
         held = sum(a.nbytes for a in arrays if a is not None)
         held += 0 if self.logits is None else self.logits.values.nbytes
         return held + (0 if self.attention is None else self.attention.nbytes)
@@ -278,9 +283,7 @@ class Trace:
         """[H, Q, D] queries of the step as float32."""
         return widen(self._attention_of(step, layer).queries[layer], self.element)
 
-    def attention(
-        self, step: int, layer: int, heads: slice = slice(None), queries: slice = slice(None)
-    ) -> Floats:
+    def attention(self, step: int, layer: int, heads: slice = slice(None), queries: slice = slice(None)) -> Floats:
         """Attention weights [H, Q, K] float32, exact, computed now from the stored queries and keys.
 
         Column = key position; a position that the query cannot see is exactly 0. Rows sum to 1, or to less where the

@@ -85,7 +85,15 @@ def load(source: str | Path | bytes) -> Trace:
     header = _read_header(data)
     try:
         return _Reader(header, load_tensors(data)).trace()
-    except (SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (
+        SafetensorError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+    ) as error:
         raise _damaged(str(error) or type(error).__name__) from None
     except InferenceError as error:
         raise error if isinstance(error, TraceFileError) else _damaged(str(error)) from None
@@ -108,7 +116,8 @@ def _read_header(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack("<Q", data[:8])
     if data[8:9] != b"{" or length > MAX_HEADER_BYTES:
         raise TraceFileError(
-            N_("This is not a run file."), N_("Choose a .safetensors file that was saved by this app or its command line.")
+            N_("This is not a run file."),
+            N_("Choose a .safetensors file that was saved by this app or its command line."),
         )
     if length > len(data) - 8:
         raise _damaged("it ends inside its header")
@@ -118,7 +127,8 @@ def _read_header(data: bytes) -> dict[str, Any]:
         version = int(header["version"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise TraceFileError(
-            N_("This safetensors file holds no run."), N_("Choose a file that was saved by this app or its command line.")
+            N_("This safetensors file holds no run."),
+            N_("Choose a file that was saved by this app or its command line."),
         ) from None
     if version > VERSION:
         raise TraceFileError(
@@ -158,7 +168,13 @@ def _layer_json(spec: LayerSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
     sinks = None if spec.sinks is None else [float(s) for s in spec.sinks]
-    return {"n_heads": spec.n_heads, "scale": spec.scale, "softcap": spec.softcap, "sinks": sinks, "window": spec.window}
+    return {
+        "n_heads": spec.n_heads,
+        "scale": spec.scale,
+        "softcap": spec.softcap,
+        "sinks": sinks,
+        "window": spec.window,
+    }
 
 
 def _put_vocabulary(trace: Trace, tensors: Tensors) -> None:
@@ -287,7 +303,8 @@ class _Reader:
         if min(int(chosen.min()), int(self._prompt.min())) < 0:
             raise ValueError("it has a negative token id")
         steps = []
-        parts = {"logits": self._logits(), "attention": self._attention(), "weights": self._weights()}
+        parts: dict[str, Callable[[int], Any]] = {"logits": self._logits(), "attention": self._attention()}
+        parts |= {"weights": self._weights()}
         parts |= {"hidden": self._hidden(), "router": self._router()}
         for i in range(self._n):
             fed = self._prompt if i == 0 else chosen[i - 1 : i]
@@ -305,7 +322,7 @@ class _Reader:
             decision=SamplingDecision(**numbers, draw_u=None if np.isnan(draw) else draw, removed=removed),
             kv=KVState(*(columns[f"kv/{name}"][i] for name in KV)),
             timing=StepTiming(
-                *(columns[name][i].item() for name in TIMES),
+                **{name: columns[name][i].item() for name in TIMES},
                 passes_s=tuple(float(s) for s in self._header["passes_s"][i]),
             ),
             text=str(self._header["texts"][i]),
@@ -380,7 +397,9 @@ class _Reader:
         return lambda i: hidden[i]
 
     def _router(self) -> Callable[[int], tuple[RouterRecord, ...]]:
-        layers = sorted(int(name.split("/")[1]) for name in self._tensors if name.startswith("router/") and name.endswith("/logits"))
+        layers = sorted(
+            int(name.split("/")[1]) for name in self._tensors if name.startswith("router/") and name.endswith("/logits")
+        )
         arrays = []
         for layer in layers:
             logits = self._take(f"router/{layer}/logits", (self._fed, None), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ settings = st.builds(
 def test_probabilities_sum_to_one_and_nothing_removed_returns(logits, params, context) -> None:
     before = logits.copy()
     stages = run_pipeline(logits, params, context, n_prompt=1)
-    for earlier, later in zip(stages, stages[1:], strict=False):
+    for earlier, later in itertools.pairwise(stages):
         assert not (later.kept & ~earlier.kept).any()
     for stage in stages:
         assert stage.probs.sum(dtype=np.float64) == pytest.approx(1, abs=1e-5)  # float32 values, up to 60 of them
@@ -211,7 +212,7 @@ def test_the_loop_chooses_what_the_pages_show(logits, params, u, context) -> Non
     assert decision.prob == pytest.approx(float(stages[-1].probs[decision.token_id]), abs=1e-7)
     assert decision.raw_prob == pytest.approx(float(stages[0].probs[decision.token_id]), abs=1e-6)
     assert decision.n_kept == stages[-1].kept.sum()
-    removed = {b.name: int(a.kept.sum() - b.kept.sum()) for a, b in zip(stages, stages[1:], strict=False)}
+    removed = {b.name: int(a.kept.sum() - b.kept.sum()) for a, b in itertools.pairwise(stages)}
     assert dict(decision.removed) == {name: n for name, n in removed.items() if n and name != "greedy"}
 
 
@@ -245,7 +246,11 @@ def test_temperature_never_changes_the_order(logits, temperature) -> None:
     assert (np.diff(scores[order]) >= 0).all()
 
 
-@given(arrays(np.float32, 30, elements=st.floats(-8, 8, width=32), unique=True), st.integers(1, 30), st.floats(0.3, 3))
+@given(
+    arrays(np.float32, 30, elements=st.floats(-8, 8, width=32), unique=True),
+    st.integers(1, 30),
+    st.floats(0.3, 3),
+)
 def test_top_k_commutes_with_temperature(logits, k, temperature) -> None:
     first = run_pipeline(logits, SamplingParams(top_k=k, temperature=temperature, order=("top_k", "temperature")))[-1]
     last = run_pipeline(logits, SamplingParams(top_k=k, temperature=temperature, order=("temperature", "top_k")))[-1]
@@ -298,7 +303,16 @@ def test_top_p_and_the_draw_are_exact_when_the_first_thousand_candidates_do_not_
 def test_the_draw_is_the_inverse_cdf_in_probability_order() -> None:
     logits = np.log(np.array([0.1, 0.6, 0.1, 0.2])).astype(np.float32)
     stages = run_pipeline(logits, SamplingParams())
-    assert [choose(stages, u) for u in (0.0, 0.59, 0.61, 0.79, 0.81, 0.89, 0.91, 0.999)] == [1, 1, 3, 3, 0, 0, 2, 2]
+    assert [choose(stages, u) for u in (0.0, 0.59, 0.61, 0.79, 0.81, 0.89, 0.91, 0.999)] == [
+        1,
+        1,
+        3,
+        3,
+        0,
+        0,
+        2,
+        2,
+    ]
 
 
 def test_drawing_many_times_follows_the_distribution() -> None:
