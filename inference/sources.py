@@ -50,7 +50,7 @@ def find(name: str) -> Source:
     if entry is not None:
         return Source("hub", entry.name, hub=entry.hub)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name.strip() and path.is_dir():
         return Source("folder", path.resolve().name, path=path.resolve())
     if path.is_file() and path.suffix.lower() == ".gguf":
         return Source("gguf", path.stem, path=path.resolve())

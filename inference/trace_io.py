@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -424,6 +424,8 @@ def build(cls: type[T], data: Mapping[str, Any]) -> T:
         values[name] = _tuples(value)
         if hints[name] in (int, str, bool) and type(value) is not hints[name]:
             raise ValueError(f"{name} is no {hints[name].__name__}")
+        if get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
+            raise ValueError(f"{name} is {value!r}")
     return cls(**values)
 
 
