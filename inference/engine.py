@@ -292,12 +292,13 @@ class _Loop:
         text: str,
         times: _Clocked,
     ) -> StepRecord:
+        log_z = float(logits[decision.token_id]) - decision.raw_logprob
         options, eager = self._run.plan.options, self._model.forward.eager_weights
         attention = build_attention(passes, self._model) if options.attention is not False and not eager else None
         weights = build_weights(passes) if options.attention is not False and eager else None
         parts = {
             "kv": self._kv_state(len(fed_ids)),
-            "logits": build_logits(logits, options.logits),
+            "logits": build_logits(logits, log_z, options.logits),
             "attention": attention,
             "weights": weights,
             "hidden": build_hidden(passes) if options.hidden else None,

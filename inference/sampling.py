@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -284,8 +285,16 @@ def _candidates(logits: ArrayLike) -> Candidates:
             token_id=at,
             value=float(scores[at]),
         )
-    ids = np.arange(len(scores), dtype=np.int64)
-    return _not_empty("raw", Candidates(ids, scores).where(scores > -np.inf))
+    everyone = Candidates(_all_ids(len(scores)), scores)
+    return everyone if scores.min() > -np.inf else _not_empty("raw", everyone.where(scores > -np.inf))
+
+
+@lru_cache(maxsize=4)
+def _all_ids(size: int) -> NDArray[np.int64]:
+    """0 … size-1, read-only: making it anew costs more than a whole top-k at 262,144."""
+    ids = np.arange(size, dtype=np.int64)
+    ids.flags.writeable = False
+    return ids
 
 
 def _stage(name: str, candidates: Candidates, size: int) -> SamplerStage:
@@ -318,10 +327,10 @@ def _prob(candidates: Candidates, probs: NDArray[np.float32], token_id: int) -> 
 def _log_partition(scores: NDArray[np.float32]) -> tuple[float, float]:
     """log of the sum of exp(scores), and the entropy in nats."""
     top = scores.max()
-    shifted = (scores - top).astype(np.float64)
+    shifted = scores - top
     weights = np.exp(shifted)
-    total = weights.sum()
-    return float(top) + math.log(total), float(math.log(total) - (weights @ shifted) / total)
+    total = float(weights.sum(dtype=np.float64))
+    return float(top) + math.log(total), math.log(total) - float(weights @ shifted) / total
 
 
 def _not_empty(name: str, candidates: Candidates) -> Candidates:

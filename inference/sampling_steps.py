@@ -47,7 +47,12 @@ class Candidates:
 
     def where(self, keep: NDArray[np.bool_]) -> Candidates:
         """Only the candidates where `keep` [n] is true."""
-        return self if keep.all() else Candidates(self.ids[keep], self.scores[keep])
+        return self if keep.all() else self.at(np.flatnonzero(keep))
+
+    def at(self, positions: NDArray[np.intp]) -> Candidates:
+        """Only the candidates at `positions`, in id order."""
+        positions = np.sort(positions)
+        return Candidates(self.ids[positions], self.scores[positions])
 
     def without(self, banned: Ids) -> Candidates:
         """All candidates but the `banned` ids."""
@@ -75,9 +80,23 @@ def leading(scores: Floats, n: int) -> NDArray[np.intp]:
     """Positions of at least the `n` highest scores, in probability order; ties are complete, in id order."""
     if n >= len(scores):
         return np.argsort(-scores, kind="stable")
-    threshold = np.partition(scores, len(scores) - n)[len(scores) - n]
-    at = np.flatnonzero(scores >= threshold)
+    at = highest(scores, n)
     return at[np.argsort(-scores[at], kind="stable")]
+
+
+def highest(scores: Floats, n: int) -> NDArray[np.intp]:
+    """Positions, ascending, of the `n` highest scores and of all that equal the lowest of them; n < len(scores).
+
+    A threshold from a sample leaves a short list to search; if it leaves too few, all scores are searched.
+    """
+    stride = len(scores) // (64 * n)
+    if stride > 1:
+        sample = scores[::stride]
+        rank = max(8, 2 * n // stride)
+        at = np.flatnonzero(scores >= np.partition(sample, len(sample) - rank)[len(sample) - rank])
+        if n < len(at):
+            return at[highest(scores[at], n)]
+    return np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
 
 
 def entropy(probs: Floats) -> float:
@@ -203,7 +222,9 @@ class Temperature:
     def __call__(self, candidates: Candidates, context: Context) -> Candidates:
         with np.errstate(over="ignore"):
             scores = candidates.scores / np.float32(self.temperature)
-        return Candidates(candidates.ids, np.clip(scores, -LARGEST, LARGEST))
+        if not -LARGEST <= scores.min() <= scores.max() <= LARGEST:
+            scores = np.clip(scores, -LARGEST, LARGEST)
+        return Candidates(candidates.ids, scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +238,7 @@ class TopH:
         probs = softmax(candidates.scores[order]).astype(np.float64)
         terms = -probs * np.log(np.where(probs > 0, probs, 1.0))
         n = max(1, int((np.cumsum(terms) <= self.share * terms.sum()).sum()))
-        return candidates.where(_mask(len(candidates.ids), order[:n]))
+        return candidates.at(order[:n])
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +248,9 @@ class TopK:
     k: int
 
     def __call__(self, candidates: Candidates, context: Context) -> Candidates:
-        scores, n = candidates.scores, len(candidates.scores)
-        if self.k >= n:
+        if self.k >= len(candidates.ids):
             return candidates
-        return candidates.where(scores >= np.partition(scores, n - self.k)[n - self.k])
+        return candidates.at(highest(candidates.scores, self.k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +267,7 @@ class TopP:
             before = np.cumsum(sorted_probs) - sorted_probs
             kept = max(1, int((before < self.p - BOUNDARY).sum()))
             if kept < len(order) or len(order) == len(probs):
-                return candidates.where(_mask(len(probs), order[:kept]))
+                return candidates.at(order[:kept])
             n *= 16
 
 
@@ -311,12 +331,6 @@ class Greedy:
 
 def _just_written(ids: Ids, prefix: tuple[int, ...]) -> bool:
     return len(prefix) <= len(ids) and tuple(ids[len(ids) - len(prefix) :].tolist()) == prefix
-
-
-def _mask(n: int, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
-    mask = np.zeros(n, dtype=np.bool_)
-    mask[positions] = True
-    return mask
 
 
 def _at_least(candidates: Candidates, probs: Floats, cutoff: float) -> Candidates:

@@ -83,12 +83,10 @@ def build_weights(passes: Passes) -> tuple[NDArray[np.float32], ...]:
     return tuple(layers)
 
 
-def build_logits(logits: NDArray[np.float32], keep: bool | int) -> Logits | None:
-    """The raw logits [V], or the highest of them; the mass of all is kept either way."""
+def build_logits(logits: NDArray[np.float32], log_z: float, keep: bool | int) -> Logits | None:
+    """The raw logits [V], or the highest of them; the mass of all, `log_z`, is kept either way."""
     if keep is False:
         return None
-    top = float(logits.max())
-    log_z = top + float(np.log(np.exp(logits - np.float32(top)).sum(dtype=np.float64)))
     if keep is True or keep >= len(logits):
         return Logits(logits, log_z)
     ids, _ = Logits(logits, log_z).top(keep)

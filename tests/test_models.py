@@ -143,7 +143,7 @@ def test_a_device_or_element_type_that_is_not_there_is_refused() -> None:
     with pytest.raises(ModelError, match="no device warp here"):
         choose_device("warp")
     if not torch.cuda.is_available():
-        with pytest.raises(ModelError, match="no device cuda here. Use one of cpu"):
+        with pytest.raises(ModelError, match=r"no device cuda here\. Use one of cpu"):
             choose_device("cuda")
     with pytest.raises(ModelError, match="no element type int3"):
         load_model("smollm2-135m", dtype="int3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import subprocess
@@ -187,10 +188,8 @@ def test_a_flipped_byte_never_raises_anything_but_a_trace_file_error(data) -> No
     whole = bytearray(_small())
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, min(len(whole) - 1, 9000)))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(TraceFileError):  # a flip may also change a number and nothing else
         load(bytes(whole))
-    except TraceFileError:
-        pass
 
 
 def _small() -> bytes:
