@@ -32,13 +32,13 @@ class Tokenizer:
     """
 
     def __init__(self, hf: Any, vocab_size: int) -> None:
-        self._hf = hf
+        self.hf = hf
         self.vocabulary = _vocabulary(hf, vocab_size)
 
     @property
     def has_chat_template(self) -> bool:
         """Whether the checkpoint brings a chat template."""
-        return bool(self._hf.chat_template)
+        return bool(self.hf.chat_template)
 
     def encode(self, request: GenerationRequest) -> NDArray[np.int64]:
         """[P] prompt token ids: of `prompt_ids` as they are, of the text with the tokenizer's own special tokens,
@@ -47,12 +47,12 @@ class Tokenizer:
             return np.array(request.prompt_ids, dtype=np.int64)
         if request.chat:
             text = self.chat_text(request)
-            return np.array(self._hf.encode(text, add_special_tokens=False), dtype=np.int64)
-        return np.array(self._hf.encode(request.prompt), dtype=np.int64)
+            return np.array(self.hf.encode(text, add_special_tokens=False), dtype=np.int64)
+        return np.array(self.hf.encode(request.prompt), dtype=np.int64)
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of a piece of text, without special tokens at its ends."""
-        return [int(i) for i in self._hf.encode(text, add_special_tokens=False)]
+        return [int(i) for i in self.hf.encode(text, add_special_tokens=False)]
 
     def chat_text(self, request: GenerationRequest) -> str:
         """The conversation as the template writes it."""
@@ -62,7 +62,7 @@ class Tokenizer:
                 N_("Turn chat off, or use a model that was tuned for chat."),
             )
         try:
-            return str(self._hf.apply_chat_template(_messages(request), tokenize=False, add_generation_prompt=True))
+            return str(self.hf.apply_chat_template(_messages(request), tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             raise RequestError(
                 N_("The model's chat template refuses this conversation: {reason}"),
