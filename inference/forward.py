@@ -92,7 +92,8 @@ def cache_sizes(cache: Cache) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for layer in cache.layers:
         keys = getattr(layer, "keys", None)
         positions.append(keys.shape[-2] if keys is not None and keys.ndim == 4 else 0)
-        nbytes.append(sum(_nbytes(getattr(layer, name, None)) for name in STATE))
+        state = ("keys", "values") if type(layer) is DynamicLayer else STATE
+        nbytes.append(sum(_nbytes(getattr(layer, name, None)) for name in state))
     return np.array(positions, dtype=np.int64), np.array(nbytes, dtype=np.int64)
 
 

@@ -41,7 +41,7 @@ def probe(model: PreTrainedModel, element: str) -> Findings:
     default = model.config._attn_implementation
     ids = np.arange(N_PROBED, dtype=np.int64) % model.config.get_text_config(decoder=True).vocab_size
     weights = _eager_weights(model, ids)
-    forward, recorder = Forward(model, eager_weights=False), Recorder()
+    forward, recorder = Forward(model, eager_weights=False), Recorder(specs=True)
     if not install(model, default):
         reason = N_("it does not take an attention function from outside")
     else:
@@ -84,6 +84,7 @@ def _disagreement(recorder: Recorder, weights: tuple[torch.Tensor, ...], toleran
         queries, keys = (widen(a, element_of(call.queries)) for a in to_numpy([call.queries, call.keys]))
         spans = np.arange(keys.shape[1])
         visible = (spans >= call.visible[:, :1]) & (spans < call.visible[:, 1:])
+        assert call.spec is not None
         computed = attention_weights(queries, keys, call.spec, visible, np.arange(len(queries)))
         if np.abs(computed - eager.float().cpu().numpy()).max() > tolerance:
             return N_("weights computed from its queries and keys differ from its own")

@@ -35,7 +35,7 @@ class LayerAttention:
     queries: torch.Tensor
     keys: torch.Tensor
     visible: NDArray[np.int32]
-    spec: LayerSpec
+    spec: LayerSpec | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Recorder:
 
     Attributes:
         attention: whether to keep queries and keys; `layers` restricts it to some layers.
+        specs: whether to keep each layer's constants, which are the same in every pass.
         position: position of the pass's first query.
         inexact: why weights cannot be computed from what a layer was given; empty if they can.
     """
@@ -61,6 +62,7 @@ class Recorder:
     layers: frozenset[int] | None = None
     hidden: bool = True
     router: bool = True
+    specs: bool = False
     position: int = 0
     n_calls: int = 0
     n_layers_done: int = 0
@@ -102,7 +104,7 @@ class Recorder:
             queries=query[0],
             keys=key[0, :, n_keys - n_queries :].clone(),
             visible=self._visible(mask, n_queries, n_keys),
-            spec=_spec(module, query, kwargs),
+            spec=_spec(module, query, kwargs) if self.specs else None,
         )
 
     def _visible(self, mask: torch.Tensor | None, n_queries: int, n_keys: int) -> NDArray[np.int32]:
@@ -201,7 +203,8 @@ def _keep_hidden(module: torch.nn.Module, args: Any, output: Any) -> None:
     recorder.n_layers_done += 1
     if recorder.hidden:
         hidden = output[0] if isinstance(output, tuple) else output
-        recorder.hidden_states.append(hidden[0, -1].clone())
+        last = hidden[0, -1]
+        recorder.hidden_states.append(last.clone() if hidden.shape[1] > 1 else last)
 
 
 def _keep_router(module: torch.nn.Module, args: Any, output: Any) -> None:
