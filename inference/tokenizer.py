@@ -7,9 +7,9 @@ strings and ids only.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,15 +93,27 @@ def _vocabulary(hf: Any, vocab_size: int) -> Vocabulary:
 
 def _speller(hf: Any) -> Callable[[str], bytes]:
     """How this vocabulary's strings spell bytes, read from its decoder."""
-    decoder = json.dumps(json.loads(hf.backend_tokenizer.to_str()).get("decoder"))
+    decoder = _decoder_json(hf)
     if '"ByteLevel"' in decoder:
-        alphabet = byte_level_alphabet()
-        return lambda name: bytes(alphabet[c] for c in name) if all(c in alphabet for c in name) else name.encode()
-    if '"ByteFallback"' in decoder or '"Metaspace"' in decoder or "\\u2581" in decoder:
+        return partial(_byte_level, byte_level_alphabet())
+    if '"ByteFallback"' in decoder or '"Metaspace"' in decoder or "\u2581" in decoder:
         return _sentencepiece
     if '"WordPiece"' in decoder:
         return lambda name: name[2:].encode() if name.startswith("##") else f" {name}".encode()
     return str.encode
+
+
+def _decoder_json(hf: Any) -> str:
+    """The decoder's own JSON; the whole tokenizer's would take a quarter of a second to write and read."""
+    decoder = hf.backend_tokenizer.decoder
+    return "" if decoder is None else bytes(decoder.__getstate__()).decode()
+
+
+def _byte_level(alphabet: dict[str, int], name: str) -> bytes:
+    try:
+        return bytes([alphabet[c] for c in name])
+    except KeyError:  # a token that was added as plain text
+        return name.encode()
 
 
 def _sentencepiece(name: str) -> bytes:
