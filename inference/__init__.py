@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference.errors import InferenceError
 from inference.request import GenerationRequest, RecordOptions
-from inference.sampling import SamplingParams
+from inference.sampling_params import SamplingParams
 from inference.trace import Trace
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from inference.sampling import SamplingParams
+    from inference.sampling_params import SamplingParams
 
 BOUNDARY = 1e-6  # float32 cumulative sums of probabilities are uncertain by about this much
 LEADING = 1024  # how many of the likeliest candidates are sorted at first; more only if these do not suffice

@@ -22,7 +22,8 @@ from inference import GenerationRequest, RecordOptions, SamplingParams, Trace
 from inference.engine import record
 from inference.errors import TraceFileError
 from inference.table import to_csv, write
-from inference.trace_io import KEY, VERSION, dump, load
+from inference.trace_io import KEY, dump, load
+from inference.trace_write import VERSION
 from tests.scripted import saying, tiny_model
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"

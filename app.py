@@ -1,0 +1,19 @@
+"""Inferoscope: navigation and the frame of every page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.i18n import _
+from ui.session import attend, warm_up
+
+st.set_page_config(
+    page_title="Inferoscope", page_icon="static/icon.svg", layout="wide", menu_items={"About": "Inferoscope"}
+)
+attend()
+page = st.navigation(
+    [st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True)],
+    position="top",
+)
+page.run()
+warm_up()

@@ -1,0 +1,50 @@
+"""The title row of a page: its name, the run's facts as badges, and the language."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inference.sampling_steps import DRAWING
+from inference.trace import Trace
+from ui.i18n import LANGUAGES, _, language
+
+
+def title_row(trace: Trace) -> None:
+    """The page's title, the facts of the run on show, and the language switch."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.title(_("Playback"), anchor=False)
+        with st.container(horizontal=True, vertical_alignment="center", width="content"):
+            for text, color in facts(trace):
+                st.badge(escape(text), color=color)
+            language_switch()
+
+
+def facts(trace: Trace) -> list[tuple[str, str]]:
+    """What made the run: model, decoding, seed; each with the colour of its badge."""
+    sampling = trace.sampling
+    if sampling.is_greedy:
+        return [(trace.model.name, "violet"), (_("greedy"), "blue")]
+    settings = [f"{name} {getattr(sampling, name):g}" for name, _step in sampling.steps() if name in DRAWING]
+    return [
+        (trace.model.name, "violet"),
+        (" · ".join(settings) or _("random"), "blue"),
+        (f"seed {sampling.seed}", "gray"),
+    ]
+
+
+def language_switch() -> None:
+    """A small menu; the choice stays in the session and in the URL."""
+    names = list(LANGUAGES)
+
+    def remember() -> None:
+        st.query_params["lang"] = st.session_state["language"]
+
+    st.selectbox(
+        _("Language"), names, index=names.index(language()), format_func=LANGUAGES.__getitem__, key="language",
+        on_change=remember, label_visibility="collapsed", width=120,
+    )  # fmt: skip
+
+
+def escape(text: str) -> str:
+    """Text that people or models wrote, made literal where Streamlit reads Markdown (labels, badges, metrics)."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|<>$:~^" else c for c in text)

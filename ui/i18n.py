@@ -1,0 +1,63 @@
+"""The one translation function. Catalogues lie under `assets/locale`; English is the language of the code."""
+
+from __future__ import annotations
+
+import gettext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from inference.errors import STEP, InferenceError, Note
+
+LOCALE = Path(__file__).resolve().parent.parent / "assets" / "locale"
+LANGUAGES = {"en": "English", "zh-Hans": "简体中文", "zh-Hant": "繁體中文"}
+TRADITIONAL = ("hant", "tw", "hk", "mo")
+
+
+def translate(text: str, /, **values: Any) -> str:
+    """`text` in the reader's language, its fields filled in with `values`."""
+    found = catalogue(language()).gettext(text) if text else ""
+    return found.format(**values) if values else found
+
+
+_ = translate
+
+
+def language() -> str:
+    """The reader's language: chosen in the page or by `?lang=`, else the browser's own, else English."""
+    chosen = st.session_state.get("language") or st.query_params.get("lang")
+    return chosen if chosen in LANGUAGES else nearest(st.context.locale or "")
+
+
+def nearest(tag: str) -> str:
+    """The language on offer that is nearest to a browser's tag, such as `zh-TW`."""
+    parts = tag.lower().replace("_", "-").split("-")
+    if parts[0] != "zh":
+        return "en"
+    return "zh-Hant" if any(part in TRADITIONAL for part in parts[1:]) else "zh-Hans"
+
+
+def error_text(error: InferenceError) -> str:
+    """An error's sentences in the reader's language."""
+    parts = [STEP] if error.step is not None else []
+    values = {name: translate(v) if isinstance(v, str) else v for name, v in error.values.items()}
+    return " ".join(
+        catalogue(language()).gettext(part).format(step_index=error.step, **values)
+        for part in (*parts, error.what, error.remedy)
+        if part
+    )
+
+
+def note_text(note: Note) -> str:
+    """A note in the reader's language."""
+    return catalogue(language()).gettext(note.template).format(**note.values)
+
+
+@cache
+def catalogue(name: str) -> gettext.NullTranslations:
+    """The catalogue of a language; English needs none."""
+    if name == "en":
+        return gettext.NullTranslations()
+    return gettext.translation("inferoscope", LOCALE, languages=[name.replace("-", "_")], fallback=True)

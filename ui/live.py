@@ -1,0 +1,64 @@
+"""A run while it goes on: the queue, the text so far, the way to stop it; and what came of it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inference.trace import Trace
+from ui import session
+from ui.i18n import _, error_text, note_text
+from ui.worker import Job
+
+POLL_S = 0.25
+
+
+def follow(job: Job) -> None:
+    """Show a job and poll it until it has ended; then the page runs again, without polling."""
+    st.fragment(_follow, run_every=POLL_S)(job)
+
+
+def _follow(job: Job) -> None:
+    if job.ended:
+        st.rerun()
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.text(_state(job))
+            st.button(_("Cancel"), icon=":material/stop:", on_click=job.cancel, key="cancel")
+        steps = job.steps
+        st.progress(min(1.0, len(steps) / job.n_new))
+        st.text("".join(step.text for step in steps) or " ")
+
+
+def _state(job: Job) -> str:
+    if job.state == "queued":
+        ahead, wait = session.worker().ahead(job), session.worker().wait_s(job)
+        if wait is None:
+            return _("In the queue: {n} ahead of you.", n=ahead)
+        return _("In the queue: {n} ahead of you, about {s:.0f} s.", n=ahead, s=wait)
+    if job.state == "loading":
+        return _(job.note) or _("Loading the model")
+    return _("Generating: {n} of at most {limit} tokens", n=len(job.steps), limit=job.n_new)
+
+
+def outcome(job: Job | None) -> None:
+    """What went wrong with the last run, if anything; the run on show is still the one before."""
+    if job is not None and job.error is not None:
+        st.error(error_text(job.error).replace("$", "\\$"))
+
+
+def finish_text(trace: Trace) -> str:
+    """Why a run ended, exactly."""
+    finish, token = trace.finish, trace.finish.token_id
+    sentences = {
+        "eos": _("Ended by the end token {token} (id {id}).", token=_display(trace, token), id=token),
+        "stop_string": _("Ended by the stop string {text!r} at character {at}.", text=finish.text, at=finish.at),
+        "length": _("Ended by the limit of {n} new tokens.", n=len(trace.steps)),
+        "context": _("Ended because the model's context is full."),
+        "cancelled": _("Cancelled after {n} tokens.", n=len(trace.steps)),
+        "error": _("Ended by an error: {text}", text=finish.text),
+    }  # fmt: skip
+    return " ".join([sentences[finish.reason], *(note_text(note) for note in trace.left_out)])
+
+
+def _display(trace: Trace, token_id: int | None) -> str:
+    return "" if token_id is None else trace.vocabulary.token(token_id).display

@@ -1,0 +1,122 @@
+"""What a reader's session holds, and what the server shares: the worker, the models, the demo run."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from charts.base import Palette
+from inference.errors import InferenceError
+from inference.trace import Trace
+from ui.models import ModelStore
+from ui.shelf import Shelf
+from ui.worker import Job, Worker
+
+WARM_UP_AFTER_S = 2.0  # the first page should not share the interpreter with the import of torch
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+
+
+@st.cache_resource(show_spinner=False)
+def models() -> ModelStore:
+    """The server's models."""
+    return ModelStore()
+
+
+@st.cache_resource(show_spinner=False)
+def worker() -> Worker:
+    """The server's run worker."""
+    return Worker(models().get)
+
+
+@st.cache_resource(show_spinner=False)
+def shelf() -> Shelf:
+    """The server's jobs and traces, bounded."""
+    return Shelf()
+
+
+@st.cache_resource(show_spinner=False)
+def demo() -> Trace:
+    """The run that every reader sees first."""
+    return Trace.load(ASSETS / "demo.safetensors")
+
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@st.cache_resource(show_spinner=False)
+def warm_up() -> None:
+    """Import torch and load the default model in the background, once the first page has been painted."""
+
+    def load() -> None:
+        time.sleep(WARM_UP_AFTER_S)
+        with contextlib.suppress(InferenceError):  # the run that needs the model will say what is wrong
+            models().get(DEFAULT_MODEL, lambda _: None)
+
+    threading.Thread(target=load, name="warm-up", daemon=True).start()
+
+
+def session_id() -> str:
+    """The name of this browser tab's session."""
+    context = get_script_run_ctx()
+    return context.session_id if context is not None else "no session"
+
+
+def _leave(owner: str) -> None:
+    """The tab was closed: its jobs are cancelled unless a reload claims them in time."""
+    for job in shelf().of(owner):
+        worker().leave(job)
+
+
+@st.cache_resource(scope="session", show_spinner=False, on_release=_leave)
+def _presence() -> str:
+    return session_id()
+
+
+def attend() -> None:
+    """Call once a rerun: keeps the session's presence, and claims the run that the URL names after a reload."""
+    _presence()
+    key = st.query_params.get("run")
+    if key and "job" not in st.session_state:
+        job = shelf().find(key)
+        if job is not None:
+            worker().claim(job, session_id())
+            st.session_state["job"] = job
+
+
+def job() -> Job | None:
+    """This session's latest job."""
+    found: Job | None = st.session_state.get("job")
+    return found
+
+
+def submit(new: Job) -> None:
+    """Queue a job of this session; its key goes into the URL so that a reload finds it."""
+    shelf().put(new)
+    worker().submit(new)
+    st.session_state["job"] = new
+    st.query_params["run"] = new.key
+
+
+def trace() -> Trace:
+    """The run on show: the session's last finished or opened one, else the demo."""
+    current = job()
+    if current is not None and current.trace is not None and current.trace.steps:
+        st.session_state["trace"] = current.trace
+    return st.session_state.get("trace") or demo()
+
+
+def show(opened: Trace) -> None:
+    """Put a run on show that was opened from a file."""
+    st.session_state.pop("job", None)
+    st.query_params.pop("run", None)
+    st.session_state["trace"] = opened
+
+
+def palette() -> Palette:
+    """The colours of the reader's mode."""
+    return Palette.dark() if st.context.theme.type == "dark" else Palette.light()

@@ -1,0 +1,218 @@
+"""The run worker: one thread a loaded model, first come first served; no Streamlit call is ever made here.
+
+A job is shared between the page that asked for it and the thread that runs it: the page reads, the thread writes, and
+every field is replaced whole. A job outlives the click, the page and the reload of its owner; when its owner has been
+gone for `GRACE_S` it is cancelled.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from inference.errors import N_, InferenceError, MemoryLimitError
+from inference.request import GenerationRequest
+from inference.trace import StepRecord, Trace
+
+if TYPE_CHECKING:  # torch is imported by the thread that runs a model, so that a page can be shown before
+    from inference.engine import Generation
+    from inference.models import LoadedModel
+
+State = Literal["queued", "loading", "running", "done", "cancelled", "failed"]
+ENDED = ("done", "cancelled", "failed")
+GRACE_S = 15.0
+
+Start = Callable[["LoadedModel"], "Generation"]
+
+
+@dataclass
+class Job:
+    """One run on its way from the click to its trace.
+
+    Attributes:
+        key: unguessable name, by which a reloaded page finds its run again.
+        start: makes the generation once the model is there.
+        note: what is being done, as a template to translate.
+        error: what went wrong, when `state` is `"failed"`; the steps up to there are in `trace`.
+        gone_since: when its owner left, or `None`.
+    """
+
+    owner: str
+    model_name: str
+    start: Start
+    n_new: int
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    state: State = "queued"
+    note: str = ""
+    error: InferenceError | None = None
+    generation: Generation | None = None
+    trace: Trace | None = None
+    gone_since: float | None = None
+    _cancelled: bool = False
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The records so far; a copy."""
+        return list(self.generation.steps) if self.generation is not None else []
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state in ENDED
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the trace, 0 before there is one."""
+        return 0 if self.trace is None else self.trace.nbytes
+
+    def cancel(self) -> None:
+        """End the run before its next forward pass, or take it out of the queue."""
+        self._cancelled = True
+        if self.generation is not None:
+            self.generation.cancel()
+
+
+def asking(request: GenerationRequest) -> Start:
+    """The start of a plain request."""
+
+    def start(model: LoadedModel) -> Generation:
+        from inference.engine import generate
+
+        return generate(model, request)
+
+    return start
+
+
+class Worker:
+    """All lanes of a server.
+
+    Args:
+        load: gives a loaded model by name, telling its progress; it raises `InferenceError`.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[str, Callable[[str], None]], LoadedModel],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._load, self._clock = load, clock
+        self._lanes: dict[str, _Lane] = {}
+        self._lock = threading.Lock()
+
+    def submit(self, job: Job) -> None:
+        """Put a job at the end of its model's queue."""
+        with self._lock:
+            lane = self._lanes.setdefault(job.model_name, _Lane(job.model_name, self._load, self._clock))
+            lane.put(job)
+
+    def ahead(self, job: Job) -> int:
+        """How many jobs will be served before this one; 0 when it is being served."""
+        lane = self._lanes.get(job.model_name)
+        return 0 if lane is None else lane.ahead(job)
+
+    def wait_s(self, job: Job) -> float | None:
+        """Expected seconds until the job is served, from the speed of the lane so far; `None` before there is one."""
+        lane = self._lanes.get(job.model_name)
+        return None if lane is None else lane.wait_s(job)
+
+    def leave(self, job: Job) -> None:
+        """Its owner's page was closed, or is being reloaded."""
+        job.gone_since = self._clock()
+
+    def claim(self, job: Job, owner: str) -> None:
+        """Its owner is back, perhaps as a new session."""
+        job.owner, job.gone_since = owner, None
+
+
+class _Lane:
+    """One model's queue and thread. The thread ends when the queue is empty and starts again with the next job."""
+
+    def __init__(self, model_name: str, load: Callable[..., LoadedModel], clock: Callable[[], float]) -> None:
+        self._name, self._load, self._clock = model_name, load, clock
+        self._queue: deque[Job] = deque()
+        self._serving: Job | None = None
+        self._lock = threading.Lock()
+        self._running = False
+        self._seconds_a_token: float | None = None
+
+    def put(self, job: Job) -> None:
+        with self._lock:
+            self._queue.append(job)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._serve, name=f"runs of {self._name}", daemon=True).start()
+
+    def ahead(self, job: Job) -> int:
+        with self._lock:
+            waiting = list(self._queue)
+            serving = self._serving
+        return waiting.index(job) + (serving is not None) if job in waiting else 0
+
+    def wait_s(self, job: Job) -> float | None:
+        with self._lock:
+            before = [j for j in self._queue if j is not job][: self._queue.index(job)] if job in self._queue else []
+            serving = self._serving
+        if self._seconds_a_token is None:
+            return None
+        left = 0 if serving is None else max(0, serving.n_new - len(serving.steps))
+        return self._seconds_a_token * (left + sum(j.n_new for j in before))
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._running, self._serving = False, None
+                    return
+                self._serving = job = self._queue.popleft()
+            self._run(job)
+
+    def _run(self, job: Job) -> None:
+        """Serve one job; whatever happens becomes its state, so that the next one is served."""
+        try:
+            if self._abandoned(job):
+                job.state = "cancelled"
+                return
+            job.state = "loading"
+            model = self._load(self._name, lambda text: setattr(job, "note", text))
+            self._generate(job, model)
+        except InferenceError as error:
+            job.error, job.state = error, "failed"
+        except MemoryError:
+            job.error = MemoryLimitError(N_("There is not enough memory for this run."), N_("Use a shorter prompt."))
+            job.state = "failed"
+        except Exception as error:  # noqa: BLE001 (a fault must not stop the queue; it is shown with its own words)
+            job.error, job.state = _unexpected(error), "failed"
+
+    def _generate(self, job: Job, model: LoadedModel) -> None:
+        job.generation = generation = job.start(model)
+        job.state, job.note = "running", ""
+        began = self._clock()
+        try:
+            for _ in generation:
+                if self._abandoned(job):
+                    generation.cancel()
+        finally:
+            generation.close()
+            job.trace = generation.trace()
+            if generation.steps:
+                self._seconds_a_token = (self._clock() - began) / len(generation.steps)
+        job.state = "cancelled" if job.trace.finish.reason == "cancelled" else "done"
+
+    def _abandoned(self, job: Job) -> bool:
+        gone = job.gone_since is not None and self._clock() - job.gone_since > GRACE_S
+        return job._cancelled or gone
+
+
+def _unexpected(error: Exception) -> InferenceError:
+    kind: Any = type(error).__name__
+    return InferenceError(
+        N_("The run stopped with a fault of the program ({kind}: {reason})."),
+        N_("Your earlier runs are kept; try again, or report it."),
+        kind=kind,
+        reason=str(error)[:300],
+    )
