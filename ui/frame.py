@@ -7,6 +7,7 @@ import streamlit as st
 from inference.sampling_steps import DRAWING
 from inference.trace import Trace
 from ui.i18n import LANGUAGES, _, language
+from ui.literal import literal
 
 
 def title_row(trace: Trace) -> None:
@@ -15,7 +16,7 @@ def title_row(trace: Trace) -> None:
         st.title(_("Playback"), anchor=False)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             for text, color in facts(trace):
-                st.badge(escape(text), color=color)
+                st.badge(literal(text), color=color)
             language_switch()
 
 
@@ -43,8 +44,3 @@ def language_switch() -> None:
         _("Language"), names, index=names.index(language()), format_func=LANGUAGES.__getitem__, key="language",
         on_change=remember, label_visibility="collapsed", width=120,
     )  # fmt: skip
-
-
-def escape(text: str) -> str:
-    """Text that people or models wrote, made literal where Streamlit reads Markdown (labels, badges, metrics)."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|<>$:~^" else c for c in text)

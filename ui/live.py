@@ -7,6 +7,7 @@ import streamlit as st
 from inference.trace import Trace
 from ui import session
 from ui.i18n import _, error_text, note_text
+from ui.literal import literal
 from ui.worker import Job
 
 POLL_S = 0.25
@@ -42,8 +43,10 @@ def _state(job: Job) -> str:
 
 def outcome(job: Job | None) -> None:
     """What went wrong with the last run, if anything; the run on show is still the one before."""
-    if job is not None and job.error is not None:
-        st.error(error_text(job.error).replace("$", "\\$"))
+    complaint = st.session_state.pop("complaint", None)
+    for error in (complaint, None if job is None else job.error):
+        if error is not None:
+            st.error(literal(error_text(error)))
 
 
 def finish_text(trace: Trace) -> str:

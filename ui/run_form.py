@@ -1,114 +1,177 @@
-"""The form that asks for a run: model, prompt, settings, limits; and the opening of a run file."""
+"""The form that asks for a run: model, prompt or conversation, settings, what to keep; examples, files and links."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import streamlit as st
 
 from inference.catalogue import entries
 from inference.errors import N_, InferenceError
-from inference.request import GenerationRequest
-from inference.sampling import SamplingParams
 from inference.trace import Trace
 from ui import session
+from ui.asked import PARTS, Asked, from_link, link
 from ui.i18n import _, error_text
+from ui.literal import literal
+from ui.preview import preview
 from ui.worker import Job, asking
 
+LONG = " ".join(["The river runs to the sea, and the sea does not fill."] * 60)
 EXAMPLES = {
     N_("Gravity"): "What is gravity?",
-    N_("Chinese"): "小猫跑了一天，它很",
+    N_("A Chinese sentence"): "小猫跑了一天，它很",
     N_("Code"): "def fibonacci(n):\n    ",
-    N_("Emoji"): "The weather today: 🌦️ and tomorrow: ",
+    N_("Emoji"): "👩‍🚀 🌍 🌦️ 🎲 ",
     N_("Repetition"): "the cat sat, the cat ran, the cat ",
+    N_("A long text"): LONG,
 }
+DECODING = {"checkpoint": N_("As the checkpoint asks"), "greedy": N_("Greedy"), "random": N_("Random")}
+KEEP: Any = {"persist_state": "session"}
 
 
 def run_form() -> None:
     """The form; a valid request is queued and the page runs again."""
+    _begin()
     with st.container(border=True):
-        prompt = st.text_area(
-            _("Prompt"), key="prompt", value=EXAMPLES["Gravity"], height=80, help=_("Any text; it is taken literally.")
-        )
+        st.text_area(_("Prompt"), key="prompt", height=84, help=_("Any text; it is taken literally."), **KEEP)
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            busy = session.job() is not None and not session.job().ended
-            start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy)
-            model = st.selectbox(_("Model"), list(entries()), format_func=_model_name, key="model", width=260)
-            n_new = st.number_input(_("New tokens"), 1, 2048, 48, key="max_new_tokens", width=130)
-            chat = st.toggle(_("Chat template"), value=True, key="chat")
-            with st.popover(_("Settings"), icon=":material/tune:"):
-                settings = _settings()
-                stop = st.text_input(_("Stop strings, separated by |"), key="stop")
-            with st.popover(_("Example"), icon=":material/lightbulb:"):
-                _examples()
-            with st.popover(_("Open a run"), icon=":material/folder_open:"):
-                _upload()
-    if start:
-        _submit(
-            model, {"prompt": prompt, "chat": chat, "max_new_tokens": int(n_new), "settings": settings, "stop": stop}
-        )
+            start = _row()
+        asked = _asked()
+        with st.expander(
+            _("Before you run: what the template adds, the settings in effect, and what the record takes")
+        ):
+            preview(asked)
+    if start or st.session_state.pop("run at once", False):
+        _submit(asked)
 
 
-def _submit(model: str, asked: dict[str, Any]) -> None:
-    try:
-        request = GenerationRequest(
-            prompt=asked["prompt"],
-            chat=asked["chat"],
-            max_new_tokens=asked["max_new_tokens"],
-            sampling=SamplingParams(**asked["settings"]),
-            stop_strings=tuple(s.replace("\\n", "\n") for s in asked["stop"].split("|") if s),
-        )
-    except InferenceError as error:
-        st.error(error_text(error).replace("$", "\\$"))
+def _row() -> bool:
+    busy = session.job() is not None and not session.job().ended
+    start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy, key="start")
+    allowed = [entry.id for entry in session.limits().allowed()]
+    st.selectbox(_("Model"), allowed, format_func=_model_name, key="model", width=250, **KEEP)
+    st.number_input(_("New tokens"), 1, session.limits().new_tokens, key="max_new_tokens", width=130, **KEEP)
+    st.toggle(_("Chat"), key="chat", help=_("Put the prompt through the model's chat template."), **KEEP)
+    with st.popover(_("Conversation"), icon=":material/forum:", disabled=not st.session_state["chat"]):
+        _conversation()
+    with st.popover(_("Settings"), icon=":material/tune:"):
+        _settings()
+    with st.popover(_("Examples"), icon=":material/lightbulb:"):
+        _examples()
+    with st.popover(_("Open"), icon=":material/folder_open:"):
+        _open()
+    with st.popover(_("Share"), icon=":material/link:"):
+        _share()
+    return start
+
+
+def _begin() -> None:
+    """The form's first values: the link's where there is one."""
+    if "prompt" in st.session_state:
         return
-    session.submit(Job(session.session_id(), model, asking(request), request.max_new_tokens))
+    given = from_link(st.query_params.to_dict())
+    usual = Asked(prompt=EXAMPLES["Gravity"])
+    for field in fields(Asked):
+        st.session_state[field.name] = given.get(field.name, getattr(usual, field.name))
+    if st.session_state["model"] not in [entry.id for entry in session.limits().allowed()]:
+        st.session_state["model"] = session.limits().allowed()[0].id
+    st.session_state["run at once"] = st.query_params.get("run") == "1" and session.job() is None
+
+
+def _asked() -> Asked:
+    values = {field.name: st.session_state.get(field.name, field.default) for field in fields(Asked)}
+    values["turns"] = tuple(tuple(turn) for turn in values["turns"])
+    values["record"] = tuple(values["record"])
+    return Asked(**values)
+
+
+def _submit(asked: Asked) -> None:
+    try:
+        request = asked.request(session.limits().trace_bytes)
+    except InferenceError as error:
+        st.error(literal(error_text(error)))
+        return
+    start = asking(request, session.limits().check_prompt)
+    session.submit(Job(session.session_id(), asked.model, start, request.max_new_tokens))
     st.rerun()
 
 
-def _settings() -> dict[str, Any]:
-    """The sampling settings as keyword arguments; what is off is left out."""
-    drawing = st.segmented_control(
-        _("Decoding"),
-        ["greedy", "random"],
-        default="random",
-        format_func=lambda name: _(DECODING[name]),
-        key="decoding",
+def _conversation() -> None:
+    st.text_area(_("System text"), key="system", height=80, **KEEP)
+    st.text(_("Turns before the prompt"))
+    roles = {"user": _("user"), "assistant": _("assistant")}
+    rows = [{"role": role, "text": text} for role, text in st.session_state["turns"]]
+    columns = {
+        "role": st.column_config.SelectboxColumn(_("Role"), options=list(roles), required=True, default="user"),
+        "text": st.column_config.TextColumn(_("Text"), required=True, width="large"),
+    }
+    edited = st.data_editor(
+        rows or [{"role": "user", "text": ""}], num_rows="dynamic", column_config=columns, key="turns editor", width=520
     )
-    penalty = st.slider(_("Repetition penalty"), 1.0, 2.0, 1.0, 0.05, key="repetition_penalty")
-    settings: dict[str, Any] = {"repetition_penalty": penalty, "greedy": drawing == "greedy"}
-    if drawing != "greedy":
-        settings["temperature"] = st.slider(_("Temperature"), 0.0, 3.0, 0.8, 0.05, key="temperature")
-        settings["top_k"] = st.number_input(_("Top-k (0 is off)"), 0, None, 50, key="top_k")
-        settings["top_p"] = st.slider(_("Top-p"), 0.0, 1.0, 0.95, 0.01, key="top_p")
-        settings["min_p"] = st.slider(_("Min-p"), 0.0, 1.0, 0.0, 0.01, key="min_p")
-        settings["seed"] = st.number_input(_("Seed"), 0, None, 42, key="seed")
-    return settings
+    st.session_state["turns"] = tuple(
+        (row["role"], row["text"]) for row in edited if row.get("role") and row.get("text")
+    )
 
 
-DECODING = {"greedy": N_("Greedy"), "random": N_("Random")}
+def _settings() -> None:
+    st.segmented_control(
+        _("Decoding"), list(DECODING), format_func=lambda name: _(DECODING[name]), key="decoding", required=True, **KEEP
+    )
+    if st.session_state["decoding"] == "random":
+        left, right = st.columns(2)
+        left.number_input(_("Temperature"), 0.0, None, step=0.05, key="temperature", placeholder=_("off"), **KEEP)
+        right.number_input(_("Top-k"), 0, None, key="top_k", placeholder=_("off"), **KEEP)
+        left.number_input(_("Top-p"), 0.0, 1.0, step=0.01, key="top_p", placeholder=_("off"), **KEEP)
+        right.number_input(_("Min-p"), 0.0, 1.0, step=0.01, key="min_p", placeholder=_("off"), **KEEP)
+        left.number_input(_("Seed"), 0, None, key="seed", placeholder=_("drawn anew"), **KEEP)
+    if st.session_state["decoding"] != "checkpoint":
+        st.number_input(
+            _("Repetition penalty"), 0.01, None, step=0.05, key="repetition_penalty", placeholder=_("off"), **KEEP
+        )
+    st.text_area(_("Stop strings, one a line"), key="stop", height=80, help=_("Write \\n for a line break."), **KEEP)
+    st.toggle(_("Keep the stop string in the text"), key="include_stop", **KEEP)
+    names = {"logits": _("logits"), "attention": _("attention"), "hidden": _("hidden states"), "router": _("experts")}
+    st.pills(_("Record"), PARTS, format_func=names.__getitem__, selection_mode="multi", key="record", **KEEP)
 
 
 def _examples() -> None:
     for name, text in EXAMPLES.items():
-        if st.button(_(name), key=f"example {name}", width="stretch", on_click=_take, args=(text,)):
-            st.rerun()
+        st.button(_(name), key=f"example {name}", width="stretch", on_click=_take, args=(text,))
 
 
 def _take(text: str) -> None:
     st.session_state["prompt"] = text
 
 
-def _upload() -> None:
-    file = st.file_uploader(_("A run file"), type=["safetensors"], key="upload")
-    if file is None or st.session_state.get("opened") == file.file_id:
-        return
-    st.session_state["opened"] = file.file_id
+def _open() -> None:
+    run = st.file_uploader(_("A run file"), type=["safetensors"], key="run file")
+    if run is not None and _is_new(run, "opened run"):
+        try:
+            session.show(Trace.load(run.getvalue()))
+        except InferenceError as error:
+            session.complain(error)
+        st.rerun()
+    text = st.file_uploader(_("A text as prompt"), type=["txt", "md", "py", "json", "csv"], key="text file")
+    if text is not None and _is_new(text, "opened text"):
+        st.session_state["text to take"] = text.getvalue().decode("utf-8", "replace")
+        st.rerun()
+
+
+def _is_new(file: Any, key: str) -> bool:
+    if st.session_state.get(key) == file.file_id:
+        return False
+    st.session_state[key] = file.file_id
+    return True
+
+
+def _share() -> None:
     try:
-        session.show(Trace.load(file.getvalue()))
+        address = f"{(st.context.url or '').split('?')[0]}{link(_asked())}"
+        st.code(address, language=None, wrap_lines=True)
+        st.text(_("Add &run=1 to run it at once."))
     except InferenceError as error:
-        st.error(error_text(error))
-        return
-    st.rerun()
+        st.text(error_text(error))
 
 
 def _model_name(name: str) -> str:

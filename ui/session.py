@@ -13,6 +13,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from charts.base import Palette
 from inference.errors import InferenceError
 from inference.trace import Trace
+from ui.limits import Limits, read
 from ui.models import ModelStore
 from ui.shelf import Shelf
 from ui.worker import Job, Worker
@@ -36,7 +37,14 @@ def worker() -> Worker:
 @st.cache_resource(show_spinner=False)
 def shelf() -> Shelf:
     """The server's jobs and traces, bounded."""
-    return Shelf()
+    return Shelf(limits().session_bytes, limits().all_bytes)
+
+
+@st.cache_resource(show_spinner=False)
+def limits() -> Limits:
+    """The server's limits."""
+    secrets = st.secrets.to_dict() if st.secrets.load_if_toml_exists() else {}
+    return read(secrets, st.get_option("server.address") or "")
 
 
 @st.cache_resource(show_spinner=False)
@@ -80,7 +88,10 @@ def _presence() -> str:
 def attend() -> None:
     """Call once a rerun: keeps the session's presence, and claims the run that the URL names after a reload."""
     _presence()
-    key = st.query_params.get("run")
+    text = st.session_state.pop("text to take", None)
+    if text is not None:
+        st.session_state["prompt"] = text
+    key = st.query_params.get("job")
     if key and "job" not in st.session_state:
         job = shelf().find(key)
         if job is not None:
@@ -99,7 +110,7 @@ def submit(new: Job) -> None:
     shelf().put(new)
     worker().submit(new)
     st.session_state["job"] = new
-    st.query_params["run"] = new.key
+    st.query_params["job"] = new.key
 
 
 def trace() -> Trace:
@@ -113,8 +124,13 @@ def trace() -> Trace:
 def show(opened: Trace) -> None:
     """Put a run on show that was opened from a file."""
     st.session_state.pop("job", None)
-    st.query_params.pop("run", None)
+    st.query_params.pop("job", None)
     st.session_state["trace"] = opened
+
+
+def complain(error: InferenceError) -> None:
+    """Keep an error to be shown once, above the run that stays on show."""
+    st.session_state["complaint"] = error
 
 
 def palette() -> Palette:

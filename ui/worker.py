@@ -77,13 +77,15 @@ class Job:
             self.generation.cancel()
 
 
-def asking(request: GenerationRequest) -> Start:
-    """The start of a plain request."""
+def asking(request: GenerationRequest, check_prompt: Callable[[int], None] = lambda n: None) -> Start:
+    """The start of a plain request; `check_prompt` may refuse a prompt by its number of tokens."""
 
     def start(model: LoadedModel) -> Generation:
         from inference.engine import generate
 
-        return generate(model, request)
+        generation = generate(model, request)
+        check_prompt(len(generation.prompt_ids))
+        return generation
 
     return start
 
