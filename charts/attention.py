@@ -78,60 +78,61 @@ def attention_map(
 
 def pooled_weights(trace: Trace, step: int, layer: int, head: int, window: Window) -> Floats:
     """[n, n] the largest weight of each cell of a window; NaN where no query of the cell sees any key of it."""
-    n, cell, width = len(window.starts), window.cell, window.stop - window.start
-    pooled = np.full((n, n), np.nan, dtype=np.float32)
+    n, cell = len(window.starts), window.cell
+    pooled = np.full((n, n), -np.inf, dtype=np.float32)
+    keys = None if trace.steps[step].weights is not None else trace.keys(step, layer)[:, : window.stop]
     rows_a_block = max(1, BLOCK // (window.stop * cell)) * cell
     for start in range(window.start, window.stop, rows_a_block):
         stop = min(start + rows_a_block, window.stop)
-        weights = _rows(trace, step, layer, head, start, stop)[:, window.start : window.stop]
-        padded = np.full((-(-len(weights) // cell) * cell, n * cell), -np.inf, dtype=np.float32)
-        padded[: len(weights), :width] = weights
+        rows = (
+            _eager_rows(trace, layer, head, start, stop)
+            if keys is None
+            else _rows(trace, layer, head, start, stop, keys)
+        )
+        padded = np.full((-(-len(rows) // cell) * cell, n * cell), -np.inf, dtype=np.float32)
+        padded[: len(rows), : stop - window.start] = rows[:, window.start :]
         cells = padded.reshape(-1, cell, n, cell).max(axis=(1, 3))
         first = (start - window.start) // cell
-        pooled[first : first + len(cells)] = np.where(np.isfinite(cells), cells, np.float32(np.nan))
-    return pooled
+        pooled[first : first + len(cells)] = cells
+    return np.where(np.isfinite(pooled), pooled, np.float32(np.nan))
 
 
-def _rows(trace: Trace, step: int, layer: int, head: int, start: int, stop: int) -> Floats:
-    """[stop - start, T] weights of the queries at positions from `start` to before `stop`; -inf where masked."""
-    n_keys = trace.n_prompt + step
-    if trace.steps[step].weights is not None:
-        rows = [np.pad(row, (0, n_keys - len(row))) for row in _eager_rows(trace, layer, head, start, stop)]
-        weights, visible = np.array(rows), np.tri(n_keys, dtype=np.bool_)[start:stop]
-    else:
-        parts = list(_recorded_parts(trace, layer, head, start, stop))
-        queries, visible = np.concatenate([q for q, _ in parts]), _pad([v for _, v in parts], n_keys)
-        spec = trace.layers[layer]
-        assert spec is not None  # the step's own row has just been computed from it
-        keys = trace.keys(step, layer)
-        weights = attention_weights(queries[None], keys, spec, visible, np.array([head]))[0]
+def _rows(trace: Trace, layer: int, head: int, start: int, stop: int, keys: Floats) -> Floats:
+    """[stop - start, stop] weights of the queries at positions from `start` to before `stop`; -inf where masked.
+
+    Args:
+        keys: [G, K, D] of the layer; those from `stop` on lie in the future of every one of these queries.
+    """
+    spec = trace.layers[layer]
+    assert spec is not None  # the step's own row has just been computed from it
+    queries = np.empty((stop - start, keys.shape[-1]), dtype=np.float32)
+    visible = np.zeros((stop - start, stop), dtype=np.bool_)
+    for at, rows, place in _places(trace, start, stop):
+        queries[place] = trace.queries(at, layer)[head][rows]
+        seen = trace.visible(at, layer)[rows, :stop]
+        visible[place, : seen.shape[1]] = seen
+    weights = attention_weights(queries[None], keys[:, :stop], spec, visible, np.array([head]))[0]
     return np.where(visible, weights, np.float32(-np.inf))
 
 
-def _eager_rows(trace: Trace, layer: int, head: int, start: int, stop: int) -> Iterator[Floats]:
-    for at, row in _places(trace, start, stop):
-        weights = trace.steps[at].weights
-        assert weights is not None
-        yield from weights[layer][head][row]
+def _eager_rows(trace: Trace, layer: int, head: int, start: int, stop: int) -> Floats:
+    """The same from weights that an eager model gave; such models are causal over the whole context."""
+    weights = np.full((stop - start, stop), -np.inf, dtype=np.float32)
+    for at, rows, place in _places(trace, start, stop):
+        kept = trace.steps[at].weights
+        assert kept is not None
+        part = kept[layer][head][rows, :stop]
+        weights[place, : part.shape[1]] = part
+    return np.where(np.tri(stop, dtype=np.bool_)[start:], weights, np.float32(-np.inf))
 
 
-def _recorded_parts(
-    trace: Trace, layer: int, head: int, start: int, stop: int
-) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
-    for at, row in _places(trace, start, stop):
-        yield trace.queries(at, layer)[head][row], trace.visible(at, layer)[row]
-
-
-def _places(trace: Trace, start: int, stop: int) -> Iterator[tuple[int, slice]]:
-    """The step that fed each position, and which of its queries: the whole prompt in step 0, then one a step."""
-    if start < trace.n_prompt:
-        yield 0, slice(start, min(stop, trace.n_prompt))
+def _places(trace: Trace, start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
+    """The steps that fed the positions from `start` to before `stop`, which of their queries, and where those go."""
+    in_prompt = min(stop, trace.n_prompt)
+    if start < in_prompt:
+        yield 0, slice(start, in_prompt), slice(0, in_prompt - start)
     for position in range(max(start, trace.n_prompt), stop):
-        yield position - trace.n_prompt + 1, slice(0, 1)
-
-
-def _pad(parts: list[NDArray[np.bool_]], n_keys: int) -> NDArray[np.bool_]:
-    return np.concatenate([np.pad(part, ((0, 0), (0, n_keys - part.shape[1]))) for part in parts])
+        yield position - trace.n_prompt + 1, slice(0, 1), slice(position - start, position - start + 1)
 
 
 def _window(n_positions: int, positions: tuple[int, int] | None) -> Window:
@@ -193,8 +194,8 @@ def _figure(weights: Floats, window: Window, labels: list[str], palette: Palette
         ticks = {"tickmode": "array", "tickvals": at, "ticktext": names, "tickfont": font}
     spans = {"showgrid": False, "constrain": "domain", "ticklabelstandoff": 4, **ticks}
     figure.update_xaxes(range=[at[0] - edge, at[-1] + edge], tickangle=-60 if "ticktext" in ticks else 0, **spans)
-    figure.update_yaxes(range=[at[-1] + edge, at[0] - edge], scaleanchor="x", **spans)
-    figure.update_layout(margin={"t": 8})
+    figure.update_yaxes(range=[at[-1] + edge, at[0] - edge], scaleanchor="x", constraintoward="top", **spans)
+    figure.update_layout(margin={"t": 0})
     return figure
 
 
@@ -212,12 +213,17 @@ def _root_scale(palette: Palette) -> list[tuple[float, str]]:
 
 def _colour_bar(palette: Palette) -> dict[str, object]:
     return {
+        "orientation": "h",
         "thickness": 8,
         "outlinewidth": 0,
+        "y": 1,
+        "yanchor": "bottom",
+        "ypad": 2,
+        "xpad": 0,
+        "ticklabelposition": "outside top",
         "tickformat": ".0%",
-        "nticks": 5,
+        "nticks": 6,
         "tickfont": {"color": palette.muted, "size": 11},
-        "xpad": 4,
     }
 
 

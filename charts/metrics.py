@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from charts.base import Translate, check_step, duration, percent, size
-from charts.labels import shorten
 from charts.trend import Trend, trend
 from inference.trace import StepRecord, Trace
 
-Series = NDArray[np.float64]
+SHOWN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ def step_seconds(step: StepRecord) -> float:
 
 def _token(trace: Trace, step: int, t: Translate) -> Metric:
     token = trace.vocabulary.token(trace.steps[step].token_id)
-    spelled = token.data.hex(" ").upper()
-    note = t("id {id} · bytes {bytes}").format(id=token.id, bytes=shorten(spelled, 23))
+    spelled = token.data[:SHOWN_BYTES].hex(" ").upper() + ("…" if len(token.data) > SHOWN_BYTES else "")
+    note = t("id {id} · bytes {bytes}").format(id=token.id, bytes=spelled)
     return Metric(t("Token"), token.display, note, t("The token chosen in this step, its id and its bytes."))
 
 
@@ -97,9 +95,7 @@ def _entropy(trace: Trace, step: int, t: Translate) -> Metric:
 
 def _step_time(trace: Trace, step: int, t: Translate) -> Metric:
     timing = trace.steps[step].timing
-    note = t("forward {forward} · choice {choice}").format(
-        forward=duration(timing.forward_s), choice=duration(timing.sampling_s)
-    )
+    note = t("of which choosing {choice}").format(choice=duration(timing.sampling_s))
     seconds = np.log([step_seconds(s) for s in trace.steps])
     about = t(
         "Forward pass and choice, without the recording. The trend line is logarithmic: the prefill takes longest."

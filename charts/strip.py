@@ -39,7 +39,6 @@ class Strip:
         levels: [T - P] uint8 surprise of each generated token, 0 = expected to 4 = below one in a hundred.
         glyphs: runs of tokens that only together are whole characters.
         cut: the generated tokens, as (from, to before) in the strip, that hold the stop string; `None` without one.
-        stop: why the run ended, in a word or two, and `stop_sentence` in full.
     """
 
     tokens: tuple[Token, ...]
@@ -47,21 +46,16 @@ class Strip:
     levels: NDArray[np.uint8]
     glyphs: tuple[Glyph, ...]
     cut: tuple[int, int] | None
-    stop: str
-    stop_sentence: str
 
 
-def strip(trace: Trace, t: Translate) -> Strip:
+def strip(trace: Trace) -> Strip:
     """The strip of a finished run."""
-    word, sentence = _stop(trace, t)
     return Strip(
         tokens=trace.tokens,
         n_prompt=trace.n_prompt,
         levels=surprise_levels([step.decision.raw_logprob for step in trace.steps]),
         glyphs=glyphs(trace.tokens),
         cut=_cut(trace),
-        stop=word,
-        stop_sentence=sentence,
     )
 
 
@@ -113,7 +107,8 @@ def _cut(trace: Trace) -> tuple[int, int] | None:
     return trace.n_prompt + int(first_token), trace.n_prompt + int(last_token) + 1
 
 
-def _stop(trace: Trace, t: Translate) -> tuple[str, str]:
+def stop_words(trace: Trace, t: Translate) -> tuple[str, str]:
+    """Why the run ended: in a word or two, and in a sentence."""
     finish, n = trace.finish, len(trace.steps)
     if finish.reason == "eos":
         token = trace.vocabulary.token(finish.token_id or 0)

@@ -32,8 +32,13 @@ def test_token_probability_and_entropy_are_raw_with_the_settings_below() -> None
     assert shown["Entropy"] == (f"{entropies[0]:.2f} nats", f"after settings {entropies[1]:.2f}")
 
 
+def test_the_first_bytes_of_a_long_token_stand_for_it() -> None:
+    shown = metrics(run(chosen=(16,)), 0, str)[0]
+    assert (shown.value, shown.note) == ("·a·very·long·token·indeed", "id 16 · bytes 20 61 20 76…")
+
+
 def test_time_and_speed_leave_the_recording_out() -> None:
-    assert values(0)["Step time"] == ("21.0 ms", "forward 20.0 ms · choice 1.0 ms")
+    assert values(0)["Step time"] == ("21.0 ms", "of which choosing 1.0 ms")
     assert values(0)["Tokens per second"] == (f"{4 / 0.021:.1f}", "prefill of 4 tokens")
     assert values(2)["Tokens per second"] == (f"{2 / (0.022 + 0.023):.1f}", f"this step {1 / 0.023:.1f}")
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from charts.strip import Glyph, glyphs, strip, surprise_levels
+from charts.strip import Glyph, glyphs, stop_words, strip, surprise_levels
 from inference.stopping import Finish
 from inference.tokens import Token
 from tests.charts.runs import run
@@ -21,7 +21,7 @@ def test_surprise_rises_where_the_probability_falls_below_a_half_a_fifth_a_twent
 
 def test_the_strip_has_a_level_for_each_generated_token_and_none_for_the_prompt() -> None:
     trace = run()
-    shown = strip(trace, str)
+    shown = strip(trace)
     assert (len(shown.tokens), shown.n_prompt, len(shown.levels)) == (7, 4, 3)
     raw = [step.decision.raw_prob for step in trace.steps]
     assert shown.levels.tolist() == [sum(p < limit for limit in (0.5, 0.2, 0.05, 0.01)) for p in raw]
@@ -56,14 +56,15 @@ def test_a_special_token_ends_a_run_of_pieces() -> None:
 def test_the_tokens_that_hold_the_stop_string_are_marked() -> None:
     finish = Finish("stop_string", text="t on", at=9)
     trace = run(chosen=(3, 1, 4, 6, 7), finish=finish)  # " the cat sat on mat"
-    shown = strip(trace, str)
+    shown = strip(trace)
     assert shown.cut == (6, 8)  # " sat" and " on"
-    assert shown.stop == "stop string"
-    assert shown.stop_sentence == "The text reached the stop string “t·on” at character 9; it is cut there."
+    word, sentence = stop_words(trace, str)
+    assert word == "stop string"
+    assert sentence == "The text reached the stop string “t·on” at character 9; it is cut there."
 
 
 def test_a_stop_string_inside_one_token_marks_that_token() -> None:
-    shown = strip(run(chosen=(3, 16, 1), finish=Finish("stop_string", text="long", at=8)), str)
+    shown = strip(run(chosen=(3, 16, 1), finish=Finish("stop_string", text="long", at=8)))
     assert shown.cut == (5, 6)
 
 
@@ -78,5 +79,6 @@ def test_a_stop_string_inside_one_token_marks_that_token() -> None:
     ],
 )
 def test_every_reason_to_stop_names_itself(finish: Finish, word: str, sentence: str) -> None:
-    shown = strip(run(finish=finish), str)
-    assert (shown.stop, shown.stop_sentence, shown.cut) == (word, sentence, None)
+    trace = run(finish=finish)
+    assert stop_words(trace, str) == (word, sentence)
+    assert strip(trace).cut is None
