@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inference.trace import Trace
 from ui import session
-from ui.i18n import _, error_text, note_text
+from ui.i18n import _, error_text
 from ui.literal import literal
 from ui.worker import Job
 
@@ -47,21 +46,3 @@ def outcome(job: Job | None) -> None:
     for error in (complaint, None if job is None else job.error):
         if error is not None:
             st.error(literal(error_text(error)))
-
-
-def finish_text(trace: Trace) -> str:
-    """Why a run ended, exactly."""
-    finish, token = trace.finish, trace.finish.token_id
-    sentences = {
-        "eos": _("Ended by the end token {token} (id {id}).", token=_display(trace, token), id=token),
-        "stop_string": _("Ended by the stop string {text!r} at character {at}.", text=finish.text, at=finish.at),
-        "length": _("Ended by the limit of {n} new tokens.", n=len(trace.steps)),
-        "context": _("Ended because the model's context is full."),
-        "cancelled": _("Cancelled after {n} tokens.", n=len(trace.steps)),
-        "error": _("Ended by an error: {text}", text=finish.text),
-    }  # fmt: skip
-    return " ".join([sentences[finish.reason], *(note_text(note) for note in trace.left_out)])
-
-
-def _display(trace: Trace, token_id: int | None) -> str:
-    return "" if token_id is None else trace.vocabulary.token(token_id).display

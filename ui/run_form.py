@@ -59,7 +59,7 @@ def _row() -> bool:
         _settings()
     with st.popover(_("Examples"), icon=":material/lightbulb:"):
         _examples()
-    with st.popover(_("Open"), icon=":material/folder_open:"):
+    with st.popover(_("Open a file"), icon=":material/folder_open:"):
         _open()
     with st.popover(_("Share"), icon=":material/link:"):
         _share()

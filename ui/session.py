@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -113,19 +114,39 @@ def submit(new: Job) -> None:
     st.query_params["job"] = new.key
 
 
+def shown() -> Job | None:
+    """The job whose run is on show, if it is one of this server's."""
+    found: Job | None = st.session_state.get("shown")
+    return found
+
+
+def put_on_show(finished: Job) -> None:
+    """Put the run of a job on show, from its first step."""
+    st.session_state["shown"], st.session_state["trace"] = finished, finished.trace
+    st.session_state["step"] = finished.left_at or 0
+
+
 def trace() -> Trace:
-    """The run on show: the session's last finished or opened one, else the demo."""
-    current = job()
-    if current is not None and current.trace is not None and current.trace.steps:
-        st.session_state["trace"] = current.trace
-    return st.session_state.get("trace") or demo()
+    """The run on show: the session's last finished or chosen one, one opened from a file, or the demo."""
+    latest = job()
+    if latest is not None and latest.ended and st.session_state.get("seen") != latest.key:
+        st.session_state["seen"] = latest.key
+        if latest.trace is not None and latest.trace.steps:
+            put_on_show(latest)
+    found: Trace = st.session_state.get("trace") or demo()
+    return found
 
 
 def show(opened: Trace) -> None:
     """Put a run on show that was opened from a file."""
-    st.session_state.pop("job", None)
     st.query_params.pop("job", None)
-    st.session_state["trace"] = opened
+    st.session_state["shown"], st.session_state["trace"], st.session_state["step"] = None, opened, 0
+
+
+def cache_of(on_show: Trace) -> Any:
+    """The KV cache that the run on show left, if it is still kept."""
+    finished = shown()
+    return None if finished is None or finished.trace is not on_show else finished.cache
 
 
 def complain(error: InferenceError) -> None:

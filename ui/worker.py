@@ -21,6 +21,7 @@ from inference.trace import StepRecord, Trace
 
 if TYPE_CHECKING:  # torch is imported by the thread that runs a model, so that a page can be shown before
     from inference.engine import Generation
+    from inference.forward import Cache
     from inference.models import LoadedModel
 
 State = Literal["queued", "loading", "running", "done", "cancelled", "failed"]
@@ -39,6 +40,8 @@ class Job:
         start: makes the generation once the model is there.
         note: what is being done, as a template to translate.
         error: what went wrong, when `state` is `"failed"`; the steps up to there are in `trace`.
+        cache: the KV cache as the run left it, for branches, until the session's next run.
+        parent, left_at: the run that a branch left, and the step where it did.
         gone_since: when its owner left, or `None`.
     """
 
@@ -52,6 +55,9 @@ class Job:
     error: InferenceError | None = None
     generation: Generation | None = None
     trace: Trace | None = None
+    cache: Cache | None = None
+    parent: str | None = None
+    left_at: int | None = None
     gone_since: float | None = None
     _cancelled: bool = False
 
@@ -67,8 +73,11 @@ class Job:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the trace, 0 before there is one."""
-        return 0 if self.trace is None else self.trace.nbytes
+        """Bytes of the trace and of the cache that is kept for branches; 0 before there is a trace."""
+        if self.trace is None:
+            return 0
+        cached = int(self.trace.steps[-1].kv.nbytes.sum()) if self.cache is not None and self.trace.steps else 0
+        return self.trace.nbytes + cached
 
     def cancel(self) -> None:
         """End the run before its next forward pass, or take it out of the queue."""
@@ -199,6 +208,7 @@ class _Lane:
                 if self._abandoned(job):
                     generation.cancel()
         finally:
+            job.cache = generation.cache
             generation.close()
             job.trace = generation.trace()
             if generation.steps:
