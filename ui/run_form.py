@@ -38,10 +38,11 @@ def run_form() -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             start = _row()
         asked = _asked()
-        with st.expander(
-            _("Before you run: what the template adds, the settings in effect, and what the record takes")
-        ):
-            preview(asked)
+        title = _("Before you run: what the template adds, the settings in effect, and what the record takes")
+        before = st.expander(title, key="before", on_change="rerun")
+        if before.open:
+            with before:
+                preview(asked)
     if start or st.session_state.pop("run at once", False):
         _submit(asked)
 

@@ -140,7 +140,8 @@ def test_a_prompt_past_the_context_says_both_numbers_and_the_earlier_run_stays(p
     page.get_by_role("textbox", name="Prompt").fill("word " * 20_000)
     page.get_by_role("textbox", name="Prompt").press("Control+Enter")
     run_button(page).click()
-    expect(page.get_by_text(re.compile(r"The prompt has 2\d{4} tokens; .* at most 8192"))).to_be_visible(timeout=LONG)
+    error = page.get_by_test_id("stAlertContentError")
+    expect(error).to_have_text(re.compile(r"The prompt has 2\d{4} tokens; .* at most 8192"), timeout=LONG)
     expect(page.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible()
 
 
