@@ -1,0 +1,82 @@
+"""The page as a script: it opens on the demo run without torch, and takes hostile links and files calmly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inference.errors import N_, InferenceError, NumericalError
+from inference.trace import Trace
+from ui.literal import literal
+from ui.preview import written_by_you
+from ui.words import finish_words, step_table, step_words
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def opened(**query: str) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    for name, value in query.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def texts(app: AppTest) -> str:
+    return "\n".join(element.value for element in app.text)
+
+
+def test_the_first_page_shows_the_demo_run_without_importing_torch() -> None:
+    code = (
+        "import sys; from streamlit.testing.v1 import AppTest; "
+        "app = AppTest.from_file('app.py', default_timeout=60).run(); assert not app.exception, app.exception; "
+        "assert 'Ended by the end token' in ' '.join(t.value for t in app.text); "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"model": "no-such-model"},
+        {"max_new_tokens": "-5", "temperature": "hot", "decoding": "beam"},
+        {"prompt": "<b>x</b> $y$ *z* :smile: </script>"},
+        {"job": "unknown", "lang": "xx", "turns": "[[1]]"},
+        {"record": "[]", "top_p": "7"},
+    ],
+    ids=lambda q: next(iter(q)),
+)
+def test_a_link_of_any_kind_opens_the_page(query: dict[str, str]) -> None:
+    app = opened(**query)
+    assert not app.exception
+    assert app.text_area(key="prompt").value == query.get("prompt", "What is gravity?")
+
+
+def test_the_demo_run_in_words() -> None:
+    trace = Trace.load(ROOT / "assets" / "demo.safetensors")
+    assert finish_words(trace) == "Ended by the end token <|im_end|> (id 2)."
+    assert step_words(trace, 1).startswith("Decode fed one token, Gra; the cache now holds 41 positions. vity (id ")
+    assert step_words(trace, len(trace.steps) - 1).endswith("it is never fed.")
+    assert [row["step"] for row in step_table(trace, 10)] == list(range(3, 11))
+
+
+def test_text_from_outside_is_literal_where_markdown_is_read() -> None:
+    assert literal("<b>$x$</b> :smile: *a*") == r"\<b\>\$x\$\</b\> \:smile\: \*a\*"
+
+
+def test_the_tokens_that_you_wrote_are_told_from_those_of_the_template() -> None:
+    pieces = [b"<s>", b"user:", b" hi", b" th", b"ere", b"</s>", "猫".encode()[:1], "猫".encode()[1:]]
+    assert written_by_you(pieces, ("hi there",)) == [False, False, True, True, True, False, False, False]
+    assert written_by_you(pieces, ("hi there", "猫")) == [False, False, True, True, True, False, True, True]
+    assert written_by_you(pieces, ("not in it", "")) == [False] * 8
+
+
+def test_an_error_names_its_step_and_its_values_in_the_readers_language() -> None:
+    error = NumericalError(N_("The prompt is empty."), N_("Type at least one character.")).at_step(3)
+    assert str(error) == "Step 3: The prompt is empty. Type at least one character."
+    assert str(InferenceError("{a} of {b}", a=1, b=2)) == "1 of 2"
