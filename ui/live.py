@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inference.tokens import Token
 from ui import session
+from ui.components.player import live_strip
 from ui.i18n import _, error_text
 from ui.literal import literal
 from ui.worker import Job
 
 POLL_S = 0.25
+SHOWN_PROMPT, SHOWN = 60, 400  # tokens
 
 
 def follow(job: Job) -> None:
@@ -26,7 +29,19 @@ def _follow(job: Job) -> None:
             st.button(_("Cancel"), icon=":material/stop:", on_click=job.cancel, key="cancel")
         steps = job.steps
         st.progress(min(1.0, len(steps) / job.n_new))
-        st.text("".join(step.text for step in steps) or " ")
+        if job.generation is not None:
+            _strip(job.generation.tokens, [step.decision.raw_logprob for step in steps])
+
+
+def _strip(tokens: tuple[Token, ...], logprobs: list[float]) -> None:
+    """The newest tokens; all of a long run would be sent again at every poll."""
+    n_prompt = len(tokens) - len(logprobs)
+    first = max(0, min(n_prompt - SHOWN_PROMPT, n_prompt), len(tokens) - SHOWN)
+    n_shown = max(0, n_prompt - first)
+    live_strip(
+        tokens[first:], t=_, key="live", n_prompt=n_shown, logprobs=logprobs[len(logprobs) - len(tokens[first:]) + n_shown :],
+        height=132,
+    )  # fmt: skip
 
 
 def _state(job: Job) -> str:
