@@ -35,6 +35,7 @@ from inference.stepping import (
     build_weights,
 )
 from inference.stopping import Finish, TextStream
+from inference.tokens import Token
 from inference.trace import KVState, StepRecord, StepTiming, Trace
 
 
@@ -114,6 +115,12 @@ class Generation:
     def cache(self) -> Cache | None:
         """The KV cache as the last step left it, until the run is closed; for `inference.branch`, which copies it."""
         return None if self._loop is None else self._loop.cache
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Prompt tokens, then those chosen so far."""
+        vocabulary = self._model.tokenizer.vocabulary
+        return tuple(vocabulary.token(int(i)) for i in (*self.prompt_ids, *(s.token_id for s in list(self.steps))))
 
     def trace(self) -> Trace:
         """The run as recorded so far."""

@@ -36,12 +36,11 @@ def _follow(job: Job) -> None:
 def _strip(tokens: tuple[Token, ...], logprobs: list[float]) -> None:
     """The newest tokens; all of a long run would be sent again at every poll."""
     n_prompt = len(tokens) - len(logprobs)
-    first = max(0, min(n_prompt - SHOWN_PROMPT, n_prompt), len(tokens) - SHOWN)
-    n_shown = max(0, n_prompt - first)
+    first = max(0, n_prompt - SHOWN_PROMPT, len(tokens) - SHOWN)
+    n_left_out = max(0, first - n_prompt)
     live_strip(
-        tokens[first:], t=_, key="live", n_prompt=n_shown, logprobs=logprobs[len(logprobs) - len(tokens[first:]) + n_shown :],
-        height=132,
-    )  # fmt: skip
+        tokens[first:], t=_, key="live", n_prompt=max(0, n_prompt - first), logprobs=logprobs[n_left_out:], height=132
+    )
 
 
 def _state(job: Job) -> str:
