@@ -1,0 +1,140 @@
+"""How the app answers: first paint, first token, other controls during a run, and memory over ten runs.
+
+    python -m benchmarks.app
+
+Starts the app and drives it in headless Chromium. The last line is a JSON document; times are seconds in one browser on
+this machine, with the ratio to a page that holds one line of text, so that a slow machine hides no fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from benchmarks.measure import machine
+from scripts.browser import find
+
+ROOT = Path(__file__).resolve().parent.parent
+ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+RUN = "/?max_new_tokens={n}&decoding=greedy&prompt=Count+from+one+to+fifty"
+
+
+def main() -> None:
+    """Measure and print."""
+    with sync_playwright() as playwright, serve(ROOT / "app.py") as (address, server):
+        browser = playwright.chromium.launch(executable_path=str(find()), args=ARGS)
+        results = {"machine": machine(), "first_paint": first_paint(browser, address)}
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        results["first_run_s"] = first_token(page, address)
+        results["warm_first_token_s"] = statistics.median(first_token(page, address) for _ in range(3))
+        results["control_during_run_s"] = control_during_run(page, address)
+        results["server_mib_over_ten_runs"] = memory(page, address, server)
+        browser.close()
+    print(json.dumps(results))
+
+
+@contextmanager
+def serve(script: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """The app on a free port of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=os.environ)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{address}/_stcore/health", timeout=1)
+                break
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        yield address, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def first_paint(browser: Browser, address: str) -> dict[str, float]:
+    """Seconds from opening to the demo's first chart, and the same for a page with one line of text."""
+    with tempfile.TemporaryDirectory() as folder:
+        bare = Path(folder) / "bare.py"
+        bare.write_text("import streamlit as st\nst.text('Here it is')\n", encoding="utf-8")
+        with serve(bare) as (bare_address, _):
+            bare_s = [_open(browser, bare_address, "text=Here it is") for _ in range(4)][1:]
+    app_s = [_open(browser, address, ".js-plotly-plot .main-svg") for _ in range(4)]
+    figures = {"cold_s": app_s[0], "median_s": statistics.median(app_s[1:]), "bare_page_s": statistics.median(bare_s)}
+    return figures | {"ratio_to_bare_page": figures["median_s"] / figures["bare_page_s"]}
+
+
+def _open(browser: Browser, address: str, selector: str) -> float:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    began = time.perf_counter()
+    page.goto(address)
+    page.locator(selector).first.wait_for(timeout=60_000)
+    seconds = time.perf_counter() - began
+    page.close()
+    return seconds
+
+
+def first_token(page: Page, address: str) -> float:
+    """Seconds from the click to the first generated token on screen."""
+    _ready(page, address, 12)
+    page.get_by_role("button", name="Run", exact=True).click()
+    began = time.perf_counter()
+    expect(page.get_by_text(re.compile(r"Generating: [1-9]|Ended by the limit of 12"))).to_be_visible(timeout=120_000)
+    seconds = time.perf_counter() - began
+    expect(page.get_by_text("Ended by the limit of 12 new tokens.")).to_be_visible(timeout=120_000)
+    return seconds
+
+
+def control_during_run(page: Page, address: str) -> float:
+    """Median seconds from a click on a toggle to its server's answer while a run goes on."""
+    _ready(page, address, 200)
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text(re.compile(r"Generating: [1-9]"))).to_be_visible(timeout=120_000)
+    answers = []
+    for _ in range(6):
+        conversation = page.get_by_role("button", name="Conversation")
+        enabled = conversation.is_enabled()
+        page.get_by_text("Chat", exact=True).click()
+        began = time.perf_counter()
+        (expect(conversation).to_be_disabled if enabled else expect(conversation).to_be_enabled)(timeout=20_000)
+        answers.append(time.perf_counter() - began)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text(re.compile("Cancelled after|Ended by"))).to_be_visible(timeout=60_000)
+    return statistics.median(answers)
+
+
+def memory(page: Page, address: str, server: psutil.Process) -> list[float]:
+    """The server's resident MiB after each of ten runs."""
+    sizes = []
+    for _ in range(10):
+        first_token(page, address)
+        sizes.append(round(server.memory_info().rss / 2**20, 1))
+    return sizes
+
+
+def _ready(page: Page, address: str, n: int) -> None:
+    page.goto(address + RUN.format(n=n))
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled(timeout=60_000)
+    page.locator(".js-plotly-plot").first.wait_for(timeout=60_000)
+
+
+if __name__ == "__main__":
+    main()
