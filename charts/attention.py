@@ -239,14 +239,14 @@ def _table(weights: Floats, window: Window, labels: list[str]) -> pd.DataFrame:
 def _describe(step: int, row: Floats, window: Window, labels: list[str], t: Translate) -> str:
     best = int(row.argmax())
     said = t(
-        "Step {step}: the query at position {query}, {token}, looks most at position {key}, {key_token}, "
+        "Step {step}: the query at position {query}, “{token}”, looks most at position {key}, “{key_token}”, "
         "with a weight of {share}; its row is framed."
     ).format(
         step=step,
         query=len(row) - 1,
-        token=f"“{labels[-1]}”",
+        token=labels[-1],
         key=best,
-        key_token=f"“{labels[best]}”",
+        key_token=labels[best],
         share=percent(float(row[best])),
     )
     if window.cell > 1:

@@ -204,17 +204,17 @@ def _table(rows: Rows, t: Translate) -> pd.DataFrame:
 def _describe(trace: Trace, step: int, rows: Rows, t: Translate) -> str:
     decision, logits = trace.steps[step].decision, trace.steps[step].logits
     if decision.forced:
-        text = t("Step {step}: {token} (rank {rank}) was put in by hand; its raw probability was {raw}.")
+        text = t("Step {step}: “{token}” (rank {rank}) was put in by hand; its raw probability was {raw}.")
     elif trace.sampling.is_greedy:
-        text = t("Step {step}: greedy decoding took {token} (rank {rank}), whose raw probability was {raw}.")
+        text = t("Step {step}: greedy decoding took “{token}” (rank {rank}), whose raw probability was {raw}.")
     else:
         text = t(
-            "Step {step}: {token} (rank {rank}) was drawn with probability {prob}, raw {raw}; "
+            "Step {step}: “{token}” (rank {rank}) was drawn with probability {prob}, raw {raw}; "
             "candidates left by the settings: {kept}."
         )
     said = text.format(
         step=step,
-        token=f"“{trace.vocabulary.token(decision.token_id).display}”",
+        token=trace.vocabulary.token(decision.token_id).display,
         rank=decision.rank,
         raw=percent(decision.raw_prob),
         prob=percent(decision.prob),

@@ -12,7 +12,7 @@ from inference.errors import N_, InferenceError, RequestError
 from inference.request import GenerationRequest, RecordOptions
 from inference.sampling_params import SamplingParams
 
-PARTS = ("logits", "attention", "hidden", "router")
+PARTS = {"logits": N_("logits"), "attention": N_("attention"), "hidden": N_("hidden states"), "router": N_("experts")}
 MAX_LINK = 8000  # characters; longer addresses are cut by some browsers and chats
 
 
@@ -39,7 +39,7 @@ class Asked:
     min_p: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = 42
-    record: tuple[str, ...] = PARTS
+    record: tuple[str, ...] = tuple(PARTS)
 
     def sampling(self) -> SamplingParams:
         """The settings; under `"checkpoint"` none is the reader's."""

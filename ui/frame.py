@@ -29,7 +29,7 @@ def facts(trace: Trace) -> list[tuple[str, str]]:
     return [
         (trace.model.name, "violet"),
         (" · ".join(settings) or _("random"), "blue"),
-        (f"seed {sampling.seed}", "gray"),
+        (_("seed {seed}", seed=sampling.seed), "gray"),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gettext
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,16 @@ def error_text(error: InferenceError) -> str:
     """An error's sentences in the reader's language."""
     parts = [STEP] if error.step is not None else []
     values = {name: translate(v) if isinstance(v, str) else v for name, v in error.values.items()}
-    return " ".join(
+    return sentences(
         catalogue(language()).gettext(part).format(step_index=error.step, **values)
         for part in (*parts, error.what, error.remedy)
         if part
     )
+
+
+def sentences(parts: Iterable[str]) -> str:
+    """Sentences as one text; in Chinese the full stop brings its own space."""
+    return (" " if language() == "en" else "").join(parts)
 
 
 def note_text(note: Note) -> str:

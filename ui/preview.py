@@ -15,7 +15,7 @@ from inference.errors import N_, InferenceError
 from inference.request import GenerationRequest
 from inference.sampling_params import SamplingParams, resolve
 from ui import session
-from ui.asked import Asked
+from ui.asked import PARTS, Asked
 from ui.i18n import _, error_text, note_text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def written_by_you(pieces: list[bytes], texts: tuple[str, ...]) -> list[bool]:
 
 def _cost(model: LoadedModel, request: GenerationRequest, n_prompt: int) -> None:
     planned = plan(model.footprint, request.record, n_prompt, request.max_new_tokens)
-    parts = ", ".join(f"{_(name)} {nbytes / 2**20:.1f}" for name, nbytes in planned.nbytes.items() if nbytes)
+    parts = ", ".join(f"{_(PARTS[name])} {nbytes / 2**20:.1f}" for name, nbytes in planned.nbytes.items() if nbytes)
     st.text(_("The record takes at most {mib:.1f} MiB ({parts}).", mib=planned.total_bytes / 2**20, parts=parts))
     for note in planned.left_out:
         st.text(note_text(note))

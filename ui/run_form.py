@@ -132,8 +132,9 @@ def _settings() -> None:
         )
     st.text_area(_("Stop strings, one a line"), key="stop", height=80, help=_("Write \\n for a line break."), **KEEP)
     st.toggle(_("Keep the stop string in the text"), key="include_stop", **KEEP)
-    names = {"logits": _("logits"), "attention": _("attention"), "hidden": _("hidden states"), "router": _("experts")}
-    st.pills(_("Record"), PARTS, format_func=names.__getitem__, selection_mode="multi", key="record", **KEEP)
+    st.pills(
+        _("Record"), list(PARTS), format_func=lambda part: _(PARTS[part]), selection_mode="multi", key="record", **KEEP
+    )
 
 
 def _examples() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference.trace import Trace
-from ui.i18n import _, note_text
+from ui.i18n import _, note_text, sentences
 
 
 def step_words(trace: Trace, step: int) -> str:
@@ -50,7 +50,7 @@ def finish_words(trace: Trace) -> str:
     """Why a run ended, exactly, and what its record leaves out."""
     finish = trace.finish
     token = "" if finish.token_id is None else trace.vocabulary.token(finish.token_id).display
-    sentences = {
+    reasons = {
         "eos": _("Ended by the end token {token} (id {id}).", token=token, id=finish.token_id),
         "stop_string": _("Ended by the stop string {stop!r} at character {at}.", stop=finish.text, at=finish.at),
         "length": _("Ended by the limit of {n} new tokens.", n=len(trace.steps)),
@@ -60,4 +60,4 @@ def finish_words(trace: Trace) -> str:
     }
     eager = [_("Attention was run in eager mode: {why}.", why=_(trace.model.attention_note))]
     notes = [note_text(note) for note in trace.left_out] + eager * (trace.model.attention == "eager")
-    return " ".join([sentences[finish.reason], *notes])
+    return sentences([reasons[finish.reason], *notes])
