@@ -17,7 +17,7 @@ from inference.trace import Trace
 from ui.limits import Limits, read
 from ui.models import ModelStore
 from ui.shelf import Shelf
-from ui.worker import Job, Worker
+from ui.worker import GRACE_S, Job, Worker
 
 WARM_UP_AFTER_S = 2.0  # the first page should not share the interpreter with the import of torch
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -76,9 +76,14 @@ def session_id() -> str:
 
 
 def _leave(owner: str) -> None:
-    """The tab was closed: its jobs are cancelled unless a reload claims them in time."""
-    for job in shelf().of(owner):
+    """The tab was closed: its jobs are cancelled and its traces given back unless a reload claims them in time."""
+    left = shelf().of(owner)
+    for job in left:
         worker().leave(job)
+    if left:
+        timer = threading.Timer(GRACE_S + 1, lambda: shelf().sweep(time.monotonic()))
+        timer.daemon = True
+        timer.start()
 
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=_leave)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from ui.worker import Job
+from ui.worker import GRACE_S, Job
 
 SESSION_BYTES = 2**30
 ALL_BYTES = 4 * 2**30
@@ -46,6 +46,13 @@ class Shelf:
         """Give a job and its trace back."""
         with self._lock:
             self._jobs.pop(job.key, None)
+
+    def sweep(self, now: float) -> None:
+        """Give back the ended jobs whose owner has been gone for longer than the grace at time `now`."""
+        with self._lock:
+            for job in list(self._jobs.values()):
+                if job.ended and job.gone_since is not None and now - job.gone_since > GRACE_S:
+                    del self._jobs[job.key]
 
     def _trim(self, jobs: list[Job], limit: int, keep: Job) -> None:
         total = sum(job.nbytes for job in jobs)

@@ -13,7 +13,7 @@ from inference.errors import MemoryLimitError, ModelError
 from tests.scripted import scripted, tiny_model
 from ui.models import MAX_LOADED, ModelStore
 from ui.shelf import Shelf
-from ui.worker import GRACE_S, Job, Worker, asking
+from ui.worker import GRACE_S, SILENCE_S, Job, Worker, asking
 
 REQUEST = GenerationRequest(prompt="ab", max_new_tokens=6, sampling=SamplingParams(greedy=True), ignore_eos=True)
 
@@ -158,6 +158,30 @@ def test_a_closed_tab_cancels_after_a_grace_and_a_reload_within_it_does_not() ->
     assert (back.state, back.owner) == ("done", "back again")
 
 
+def test_a_page_that_falls_silent_cancels_its_run_and_one_that_is_heard_does_not() -> None:
+    gate, now = Gate(), [0.0]
+    worker = Worker(lambda name, say: gate.model, clock=lambda: now[0])
+    heard, silent = job("heard"), job("silent")
+    worker.submit(heard)
+    gate.step()
+    gate.wait()
+    now[0] = SILENCE_S - 1
+    worker.beat(heard)
+    now[0] += SILENCE_S - 1
+    gate.open()
+    ended(heard)
+    assert (heard.state, len(heard.trace.steps)) == ("done", 6)
+    held = Gate()
+    gate.model = held.model
+    worker.submit(silent)
+    held.step()
+    held.wait()
+    now[0] += SILENCE_S + 1
+    held.open()
+    ended(silent)
+    assert (silent.state, silent.trace.finish.reason) == ("cancelled", "cancelled")
+
+
 def test_a_failed_job_says_why_and_the_next_one_is_served() -> None:
     def load(name, say):
         if name == "missing":
@@ -241,3 +265,31 @@ def test_traces_past_the_limits_of_a_session_or_of_all_are_given_back_oldest_fir
     assert shelf.of("one") == [jobs[3]]
     shelf.drop(jobs[3])
     assert shelf.of("one") == []
+
+
+def test_the_traces_of_a_closed_tab_are_given_back_after_the_grace_but_not_those_of_a_reload() -> None:
+    now = [0.0]
+    worker, shelf = Worker(lambda name, say: tiny_model(), clock=lambda: now[0]), Shelf()
+    gone, back, there = job("gone"), job("back"), job("there")
+    for one in (gone, back, there):
+        worker.submit(one)
+        shelf.put(one)
+    ended(gone, back, there)
+    worker.leave(gone)
+    worker.leave(back)
+    worker.claim(back, "back again")
+    shelf.sweep(GRACE_S)
+    assert shelf.find(gone.key) is gone
+    shelf.sweep(GRACE_S + 1)
+    assert [shelf.find(one.key) for one in (gone, back, there)] == [None, back, there]
+
+
+def test_only_the_newest_run_of_a_session_keeps_its_cache_for_branches() -> None:
+    worker, shelf = Worker(lambda name, say: tiny_model()), Shelf()
+    jobs = [job(), job(), job("other")]
+    for one in jobs:
+        worker.submit(one)
+        ended(one)
+        shelf.put(one)
+    assert [one.cache is not None for one in jobs] == [False, True, True]
+    assert jobs[1].nbytes == jobs[1].trace.nbytes + int(jobs[1].trace.kv.nbytes[-1].sum())
