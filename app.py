@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.i18n import _
+from ui.live import heartbeat
 from ui.session import attend, warm_up
 
 st.set_page_config(
@@ -16,4 +17,5 @@ page = st.navigation(
     position="top",
 )
 page.run()
+heartbeat()
 warm_up()

@@ -12,12 +12,26 @@ from ui.literal import literal
 from ui.worker import Job
 
 POLL_S = 0.25
+BEAT_S = 20.0
 SHOWN_PROMPT, SHOWN = 60, 400  # tokens
 
 
 def follow(job: Job) -> None:
     """Show a job and poll it until it has ended; then the page runs again, without polling."""
     st.fragment(_follow, run_every=POLL_S)(job)
+
+
+def heartbeat() -> None:
+    """Keep this session's run going from whatever page is open, until it has ended."""
+    job = session.job()
+    if job is not None and not job.ended:
+        st.fragment(_beat, run_every=BEAT_S)(job)
+
+
+def _beat(job: Job) -> None:
+    session.worker().beat(job)
+    if job.ended:
+        st.rerun()
 
 
 def _follow(job: Job) -> None:

@@ -2,11 +2,12 @@
 
 A job is shared between the page that asked for it and the thread that runs it: the page reads, the thread writes, and
 every field is replaced whole. A job outlives the click, the page and the reload of its owner; when its owner has been
-gone for `GRACE_S` it is cancelled.
+gone for `GRACE_S`, or silent for `SILENCE_S`, it is cancelled.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # torch is imported by the thread that runs a model, so that 
 State = Literal["queued", "loading", "running", "done", "cancelled", "failed"]
 ENDED = ("done", "cancelled", "failed")
 GRACE_S = 15.0
+SILENCE_S = 180.0  # browsers slow the timers of a hidden tab down to one a minute
 
 Start = Callable[["LoadedModel"], "Generation"]
 
@@ -43,6 +45,7 @@ class Job:
         cache: the KV cache as the run left it, for branches, until the session's next run.
         parent, left_at: the run that a branch left, and the step where it did.
         gone_since: when its owner left, or `None`.
+        seen_at: when its owner's page last asked for it.
     """
 
     owner: str
@@ -59,6 +62,7 @@ class Job:
     parent: str | None = None
     left_at: int | None = None
     gone_since: float | None = None
+    seen_at: float = math.inf
     _cancelled: bool = False
 
     @property
@@ -117,6 +121,7 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Put a job at the end of its model's queue."""
+        self.beat(job)
         with self._lock:
             lane = self._lanes.setdefault(job.model_name, _Lane(job.model_name, self._load, self._clock))
             lane.put(job)
@@ -138,6 +143,11 @@ class Worker:
     def claim(self, job: Job, owner: str) -> None:
         """Its owner is back, perhaps as a new session."""
         job.owner, job.gone_since = owner, None
+        self.beat(job)
+
+    def beat(self, job: Job) -> None:
+        """Its owner's page is still there."""
+        job.seen_at = self._clock()
 
 
 class _Lane:
@@ -216,8 +226,9 @@ class _Lane:
         job.state = "cancelled" if job.trace.finish.reason == "cancelled" else "done"
 
     def _abandoned(self, job: Job) -> bool:
-        gone = job.gone_since is not None and self._clock() - job.gone_since > GRACE_S
-        return job._cancelled or gone
+        now = self._clock()
+        gone = job.gone_since is not None and now - job.gone_since > GRACE_S
+        return job._cancelled or gone or now - job.seen_at > SILENCE_S
 
 
 def _unexpected(error: Exception) -> InferenceError:
