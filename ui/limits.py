@@ -38,6 +38,25 @@ class Limits:
         chosen = [e for e in entries().values() if not self.models or e.id in self.models]
         return chosen if self.hub else [e for e in chosen if e.installed]
 
+    @property
+    def any_model(self) -> bool:
+        """Whether a reader may name a model that is not in the catalogue: a folder, a file or a hub id."""
+        return self.hub and not self.models
+
+    def allows(self, name: str) -> bool:
+        """Whether a model may be run here."""
+        return self.any_model or name in [entry.id for entry in self.allowed()]
+
+    def check_model(self, name: str) -> None:
+        """Refuse a model that may not be run here."""
+        if not self.allows(name):
+            raise RequestError(
+                N_("This server does not run {name}."),
+                N_("Choose one of {allowed}."),
+                name=name,
+                allowed=", ".join(entry.id for entry in self.allowed()),
+            )
+
     def check_prompt(self, n_tokens: int) -> None:
         """Refuse a prompt that is longer than this server takes."""
         if n_tokens > self.prompt_tokens:

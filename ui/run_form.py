@@ -50,8 +50,7 @@ def run_form() -> None:
 def _row() -> bool:
     busy = session.job() is not None and not session.job().ended
     start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy, key="start")
-    allowed = [entry.id for entry in session.limits().allowed()]
-    st.selectbox(_("Model"), allowed, format_func=_model_name, key="model", width=250, **KEEP)
+    _model()
     st.number_input(_("New tokens"), 1, session.limits().new_tokens, key="max_new_tokens", width=130, **KEEP)
     st.toggle(_("Chat"), key="chat", help=_("Put the prompt through the model's chat template."), **KEEP)
     with st.popover(_("Conversation"), icon=":material/forum:", disabled=not st.session_state["chat"]):
@@ -67,6 +66,24 @@ def _row() -> bool:
     return start
 
 
+def _model() -> None:
+    """The catalogue, or where the server allows it, anything that can be loaded by name."""
+    options = [entry.id for entry in session.limits().allowed()]
+    if st.session_state["model"] not in options:
+        options.append(st.session_state["model"])
+    any_model = session.limits().any_model
+    st.selectbox(
+        _("Model"),
+        options,
+        format_func=_model_name,
+        key="model",
+        width=250,
+        accept_new_options=any_model,
+        help=_("Pick one, or type a folder, a .gguf file or a hub id such as owner/model.") if any_model else None,
+        **KEEP,
+    )
+
+
 def _begin() -> None:
     """The form's first values: the link's where there is one."""
     if "prompt" in st.session_state:
@@ -75,7 +92,7 @@ def _begin() -> None:
     usual = Asked(prompt=EXAMPLES["Gravity"])
     for field in fields(Asked):
         st.session_state[field.name] = given.get(field.name, getattr(usual, field.name))
-    if st.session_state["model"] not in [entry.id for entry in session.limits().allowed()]:
+    if not session.limits().allows(st.session_state["model"]):
         st.session_state["model"] = session.limits().allowed()[0].id
     st.session_state["run at once"] = st.query_params.get("run") == "1" and session.job() is None
 
@@ -89,6 +106,7 @@ def _asked() -> Asked:
 
 def _submit(asked: Asked) -> None:
     try:
+        session.limits().check_model(asked.model)
         request = asked.request(session.limits().trace_bytes)
     except InferenceError as error:
         st.error(literal(error_text(error)))
@@ -177,5 +195,7 @@ def _share() -> None:
 
 
 def _model_name(name: str) -> str:
-    entry = entries()[name]
+    entry = entries().get(name)
+    if entry is None:
+        return name
     return entry.name if entry.installed else _("{name} (from the hub)", name=entry.name)

@@ -165,3 +165,13 @@ def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_serv
     expect(page.get_by_text("Decode fed one token, Gra")).to_be_visible(timeout=10_000)
     width = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
     assert width <= 800
+
+
+def test_a_model_that_is_not_there_is_refused_with_the_nearest_ones_and_the_run_on_show_stays(
+    page: Page, app_server: str
+) -> None:
+    open_app(page, app_server, "/?model=smolm2-135")
+    run_button(page).click()
+    error = page.get_by_test_id("stAlertContentError")
+    expect(error).to_contain_text("There is no model called smolm2-135. Did you mean smollm2-135m", timeout=LONG)
+    expect(page.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible()

@@ -82,3 +82,13 @@ def test_the_hub_is_off_where_others_can_reach_the_server_unless_it_is_turned_on
 def test_a_prompt_past_the_servers_limit_is_refused_with_both_numbers() -> None:
     with pytest.raises(RequestError, match=r"12 tokens; this server takes at most 10\. Shorten it by 2"):
         Limits(prompt_tokens=10).check_prompt(12)
+
+
+def test_a_model_from_outside_the_catalogue_may_be_named_only_where_the_server_lets_anything_be_loaded() -> None:
+    assert Limits().allows("some/model")
+    assert not Limits(hub=False).allows("some/model")
+    assert Limits(hub=False).allows("smollm2-135m")
+    limited = Limits(models=("smollm2-135m",))
+    assert (limited.allows("smollm2-135m"), limited.any_model) == (True, False)
+    with pytest.raises(RequestError, match=r"does not run gpt2\. Choose one of smollm2-135m"):
+        limited.check_model("gpt2")
