@@ -19,8 +19,11 @@ from inference.trace import Trace
 Translate = Callable[[str], str]
 
 HEIGHT = 380
-FONT = "Inter, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Noto Sans SC', system-ui, sans-serif"
-MONO = "'JetBrains Mono', 'Noto Sans Mono CJK SC', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans SC', monospace"
+FONT = "Inter, system-ui, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Noto Sans SC', sans-serif"
+MONO = (
+    "'JetBrains Mono', ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', "
+    "'Noto Sans Mono CJK SC', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans SC', monospace"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ _LOOK_BACK = 8  # a character has at most four bytes, so its beginning is never 
 
 
 def escape(text: str) -> str:
-    """Text that Plotly shows literally: it parses tags and entities in every label, hover text and title."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Text that Plotly shows literally: it parses tags, entities and TeX in every label, hover text and title."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
 
 
 def shorten(text: str, longest: int = LONGEST_LABEL) -> str:

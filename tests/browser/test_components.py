@@ -15,6 +15,13 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from charts.attention import attention_map
+from charts.base import Palette
+from charts.distribution import distribution
+from charts.export import lesson_html
+from charts.kv_growth import kv_growth
+from tests.charts.runs import run
+
 ROOT = Path(__file__).resolve().parents[2]
 APP = Path(__file__).with_name("component_app.py")
 LAST = 11  # of the short run
@@ -506,3 +513,39 @@ def test_a_live_strip_grows_and_joins_pieces_when_the_last_one_comes(page: Page,
     assert page.locator(".chip").count() in (7, 8)
     expect(page.locator(".chip")).to_have_text(["The", "<b>x</b>", "↵", "$y$", "⟨F0 9F⟩", "⟨98⟩", "⟨80⟩", "<br>"])
     assert page.locator("#token-0").get_attribute("data-kept") == "yes"  # not drawn anew
+
+
+# ---- the standalone file --------------------------------------------------------------------------------------------
+
+
+def test_the_standalone_file_draws_its_charts_under_its_own_policy(page: Page, tmp_path: Path) -> None:
+    trace = run(prompt=(2, 12, 5, 15), chosen=(9, 10, 11, 14, 13))
+    dark = Palette.dark()
+    charts = [make(trace, 2, palette=dark, t=str) for make in (distribution, kv_growth)]
+    charts.append(attention_map(trace, 2, 0, 1, palette=dark, t=str))
+    file = tmp_path / "lesson.html"
+    file.write_text(lesson_html(trace, charts, t=str, palette=dark), encoding="utf-8")
+    asked: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(file.as_uri())
+    expect(page.locator(".figure .main-svg .ytick").first).to_be_visible(timeout=30_000)
+    assert page.locator(".js-plotly-plot").count() == 3
+    assert page.locator(".figure").first.get_attribute("aria-label") == charts[0].description
+    page.locator(".figure").first.hover()
+    with page.expect_download() as download:
+        page.locator(".modebar-btn").first.click()
+    assert b"<svg" in download.value.path().read_bytes()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert complaints == []
+
+
+def test_a_script_that_gets_into_the_standalone_file_does_not_run(page: Page, tmp_path: Path) -> None:
+    text = lesson_html(run(), [], t=str, palette=Palette.light())
+    smuggled = text.replace("</main>", "<script>document.title = 'taken'</script></main>")
+    file = tmp_path / "lesson.html"
+    file.write_text(smuggled, encoding="utf-8")
+    page.goto(file.as_uri())
+    assert page.title() == "A run of hand-made, step by step"

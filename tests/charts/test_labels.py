@@ -8,7 +8,12 @@ from inference.tokens import Token
 
 @pytest.mark.parametrize(
     ("text", "safe"),
-    [("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"), ("&lt;", "&amp;lt;"), ("<br>", "&lt;br&gt;"), ("$y$ *z*", "$y$ *z*")],
+    [
+        ("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"),
+        ("&lt;", "&amp;lt;"),
+        ("<br>", "&lt;br&gt;"),
+        ("$y$ *z*", "&#36;y&#36; *z*"),
+    ],
 )
 def test_markup_is_escaped_so_that_it_is_shown_literally(text: str, safe: str) -> None:
     assert escape(text) == safe
