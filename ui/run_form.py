@@ -122,7 +122,9 @@ def _conversation() -> None:
     roles = {"user": _("user"), "assistant": _("assistant")}
     rows = [{"role": role, "text": text} for role, text in st.session_state["turns"]]
     columns = {
-        "role": st.column_config.SelectboxColumn(_("Role"), options=list(roles), required=True, default="user"),
+        "role": st.column_config.SelectboxColumn(
+            _("Role"), options=list(roles), required=True, default="user", format_func=roles.__getitem__
+        ),
         "text": st.column_config.TextColumn(_("Text"), required=True, width="large"),
     }
     edited = st.data_editor(
