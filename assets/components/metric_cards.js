@@ -1,18 +1,3 @@
-const SVG = "http://www.w3.org/2000/svg";
-
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
-function shape(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
-
 function trendLine(trend, [width, height]) {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   svg.append(
@@ -27,8 +12,8 @@ function trendLine(trend, [width, height]) {
 function card(metric, box) {
   const node = element("div", metric.trend ? "card" : "card token");
   node.title = metric.help;
-  node.append(element("dt", "label", metric.label), element("dd", "value", metric.value));
-  node.append(element("dd", "note", metric.note));
+  node.append(element("dt", "label", {}, metric.label), element("dd", "value", {}, metric.value));
+  node.append(element("dd", "note", {}, metric.note));
   if (metric.trend) node.append(trendLine(metric.trend, box));
   return node;
 }

@@ -9,7 +9,7 @@ from charts.metrics import Metric
 from charts.trend import HEIGHT, WIDTH
 from ui.components.mount import mount
 
-_METRIC_CARDS = mount("metric_cards")
+_METRIC_CARDS = mount("metric_cards", "elements")
 
 
 def metric_cards(rows: Sequence[Sequence[Metric]], *, colour: str, key: str) -> None:
