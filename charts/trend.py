@@ -14,11 +14,14 @@ MOST_POINTS = 120
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line in a box of 120 × 28 units: the SVG path `d`, and the point of the current step, y downwards."""
+    """A line in a box of 120 × 28 units: the SVG path `d`, and the point of the current step, y downwards.
+
+    `y` is `None` where the step has no value; `x` is its place all the same.
+    """
 
     path: str
     x: float
-    y: float
+    y: float | None
 
 
 def trend(values: ArrayLike, step: int) -> Trend:
@@ -40,7 +43,7 @@ def trend(values: ArrayLike, step: int) -> Trend:
         if finite[at]:
             pieces.append(f"{'L' if pen_down else 'M'}{xs[at]:.1f} {ys[at]:.1f}")
         pen_down = bool(finite[at])
-    return Trend("".join(pieces), round(float(xs[step]), 1), round(float(ys[step]), 1) if finite[step] else HEIGHT / 2)
+    return Trend("".join(pieces), round(float(xs[step]), 1), round(float(ys[step]), 1) if finite[step] else None)
 
 
 def _scaled(series: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -3,9 +3,9 @@ function trendLine(trend, [width, height]) {
   svg.append(
     shape("path", { d: trend.path, class: "line" }),
     shape("line", { x1: trend.x, x2: trend.x, y1: 0, y2: height, class: "now" }),
-    // a line of no length with a round cap: a dot that the stretched box does not flatten
-    shape("path", { d: `M${trend.x} ${trend.y}h0.001`, class: "dot" }),
   );
+  // a line of no length with a round cap: a dot that the stretched box does not flatten
+  if (trend.y !== null) svg.append(shape("path", { d: `M${trend.x} ${trend.y}h0.001`, class: "dot" }));
   return svg;
 }
 
