@@ -48,7 +48,7 @@ def running_metrics(trace: Trace, step: int, t: Translate) -> tuple[Metric, ...]
         Metric(
             t("Log-probability so far"),
             t("{value} nats").format(value=f"{total[step]:.2f}"),
-            t("tokens summed: {n}; this one {value}").format(
+            t("sum over {n} tokens; this one {value}").format(
                 n=n, value=f"{trace.steps[step].decision.raw_logprob:+.2f}"
             ),
             t("The chain rule: the log-probability of the text is the sum of its tokens' raw log-probabilities."),

@@ -54,7 +54,7 @@ def test_the_log_probability_is_the_sum_of_the_steps_and_perplexity_its_geometri
     each = [math.log(softmax(logits[i])[token]) for i, token in enumerate((3, 7, 19))]
     total, perplexity = running_metrics(run(), 2, str)
     assert total.value == f"{sum(each):.2f} nats"
-    assert total.note == f"tokens summed: 3; this one {each[2]:+.2f}"
+    assert total.note == f"sum over 3 tokens; this one {each[2]:+.2f}"
     assert perplexity.value == f"{math.exp(-sum(each) / 3):.2f}"
 
 
