@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from inference.engine import Generation, Start
+from inference.engine import Generation
 from inference.errors import N_, RequestError, TraceError
 from inference.forward import Cache, cache_prefix
+from inference.loop import Start
 from inference.models import LoadedModel
 from inference.trace import Trace
 
