@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
 
 from charts.attention import attention_map
+from charts.base import Chart, Palette, Translate
 from charts.distribution import distribution
+from charts.export import lesson_html
 from charts.kv_growth import kv_growth
 from inference.table import table, to_csv
 from inference.trace import Trace
@@ -17,7 +20,7 @@ from ui import session
 from ui.branches import branch_menu, run_tree
 from ui.cards import chart_card, metric_row
 from ui.components.player import player
-from ui.i18n import _
+from ui.i18n import _, catalogue, language
 from ui.words import finish_words, step_table, step_words
 
 STRIP_HEIGHT = 132
@@ -32,7 +35,7 @@ def playback(trace: Trace) -> None:
     _charts(trace, step, layer, head)
     with st.expander(_("All steps as a table")):
         st.dataframe(table(trace), hide_index=True)
-    _downloads(trace)
+    _downloads(trace, step, layer, head)
 
 
 def _strip(trace: Trace) -> int:
@@ -60,14 +63,19 @@ def _explain(trace: Trace, step: int) -> tuple[int, int]:
 
 
 def _charts(trace: Trace, step: int, layer: int, head: int) -> None:
-    colours = session.palette()
-    first, second, third = st.columns(3)
-    with first:
-        chart_card(distribution(trace, step, palette=colours, t=_), "distribution", t=_)
-    with second:
-        chart_card(attention_map(trace, step, layer, head, palette=colours, t=_), "attention", t=_)
-    with third:
-        chart_card(kv_growth(trace, step, palette=colours, t=_), "kv", t=_)
+    shown = charts(trace, step, layer, head, session.palette(), _)
+    for column, (name, chart) in zip(st.columns(len(shown)), shown.items(), strict=True):
+        with column:
+            chart_card(chart, name, t=_)
+
+
+def charts(trace: Trace, step: int, layer: int, head: int, palette: Palette, t: Translate) -> dict[str, Chart]:
+    """The charts of a step by name."""
+    return {
+        "distribution": distribution(trace, step, palette=palette, t=t),
+        "attention": attention_map(trace, step, layer, head, palette=palette, t=t),
+        "kv": kv_growth(trace, step, palette=palette, t=t),
+    }
 
 
 def recorded_layers(trace: Trace) -> list[int]:
@@ -77,16 +85,24 @@ def recorded_layers(trace: Trace) -> list[int]:
     return found or list(range(trace.model.n_layers))
 
 
-def _downloads(trace: Trace) -> None:
-    icon = ":material/download:"
+def _downloads(trace: Trace, step: int, layer: int, head: int) -> None:
+    # made when they are asked for, outside the page's script: so the reader's language and colours are fetched now
+    palette, chosen = session.palette(), language()
+
+    def lesson() -> str:
+        translated = catalogue(chosen).gettext
+        drawn = charts(trace, step, layer, head, palette, translated)
+        return lesson_html(trace, list(drawn.values()), t=translated, palette=palette, lang=chosen)
+
+    files: list[tuple[str, Callable[[], str | bytes], str, str]] = [
+        (_("Run file"), lambda: dump(trace), "run.safetensors", "application/octet-stream"),
+        (_("This page as HTML"), lesson, "lesson.html", "text/html"),
+        (_("Table as CSV"), lambda: to_csv(trace), "steps.csv", "text/csv"),
+        (_("Table as Parquet"), lambda: _parquet(trace), "steps.parquet", "application/vnd.apache.parquet"),
+    ]
     with st.container(horizontal=True):
-        st.download_button(_("Run file"), lambda: dump(trace), "run.safetensors", icon=icon, on_click="ignore")
-        st.download_button(
-            _("Table as CSV"), lambda: to_csv(trace), "steps.csv", "text/csv", icon=icon, on_click="ignore"
-        )
-        st.download_button(
-            _("Table as Parquet"), lambda: _parquet(trace), "steps.parquet", icon=icon, on_click="ignore"
-        )
+        for label, make, name, kind in files:
+            st.download_button(label, make, name, kind, icon=":material/download:", on_click="ignore", key=name)
 
 
 def _parquet(trace: Trace) -> bytes:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from inference.trace import Trace
+
 LONG = 60_000  # the first run loads the model, and converts it on a machine that has never run it
 
 
@@ -175,3 +177,21 @@ def test_a_model_that_is_not_there_is_refused_with_the_nearest_ones_and_the_run_
     error = page.get_by_test_id("stAlertContentError")
     expect(error).to_contain_text("There is no model called smolm2-135. Did you mean smollm2-135m", timeout=LONG)
     expect(page.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [
+        ("Run file", b""),
+        ("This page as HTML", b"<!doctype html>"),
+        ("Table as CSV", b"step,phase,"),
+        ("Table as Parquet", b"PAR1"),
+    ],
+)
+def test_a_run_can_be_taken_away_as_a_file(reader: Page, name: str, starts: bytes) -> None:
+    with reader.expect_download(timeout=30_000) as download:
+        reader.get_by_role("button", name=name).click()
+    data = Path(download.value.path()).read_bytes()
+    assert data.lower().startswith(starts.lower())
+    if name == "Run file":
+        assert Trace.load(data).text.startswith("Gravity is a fundamental concept")
