@@ -7,6 +7,7 @@ character is shown as hexadecimal.
 from __future__ import annotations
 
 import codecs
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +22,16 @@ _MARKS = {" ": SPACE, "\n": NEWLINE, "\t": TAB, "\r": RETURN}
 def visible(data: bytes) -> str:
     """The bytes of a token as text with visible spaces; bytes that are no whole character as ⟨E5 9B⟩.
 
-    Control and format characters, which would show nothing or disturb the line, are written as ⟨U+200D⟩.
+    Control and format characters, which would show nothing or disturb the line, are written as ⟨U+200D⟩; so is an
+    accent or a variation selector at the beginning, which has no letter to stand on.
     """
-    shown = []
+    shown: list[str] = []
     for text, broken in _pieces(data):
         if broken:
             shown.append("⟨" + " ".join(f"{byte:02X}" for byte in broken) + "⟩")
-        shown.extend(_mark(character) for character in text)
+        for character in text:
+            alone = not shown and unicodedata.category(character).startswith("M")  # an accent with nothing under it
+            shown.append(_code(character) if alone else _mark(character))
     return "".join(shown)
 
 
@@ -148,4 +152,8 @@ def _pieces(data: bytes) -> Iterable[tuple[str, bytes]]:
 def _mark(character: str) -> str:
     if character in _MARKS:
         return _MARKS[character]
-    return character if character.isprintable() else f"⟨U+{ord(character):04X}⟩"
+    return character if character.isprintable() else _code(character)
+
+
+def _code(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"
