@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from inference.recorder import Recorder
 
@@ -31,16 +31,21 @@ class Forward:
     Args:
         model: a causal language model, in evaluation mode.
         eager_weights: whether the model gives attention weights only in eager mode.
+        takes_chunks: whether a pass over several positions may follow another pass.
     """
 
-    def __init__(self, model: PreTrainedModel, eager_weights: bool) -> None:
+    def __init__(self, model: PreTrainedModel, eager_weights: bool, takes_chunks: bool = True) -> None:
         self.model = model
         self.eager_weights = eager_weights
+        self.takes_chunks = takes_chunks
         known = inspect.signature(model.forward).parameters
         # renamed in transformers 5.2x; on older ones `cache=` is silently swallowed and the cache stays empty
         self._cache_name = "cache" if "cache" in known else "past_key_values"
-        self._extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._takes_positions = "position_ids" in known
         self.device: torch.device = model.get_input_embeddings().weight.device  # type: ignore[assignment]
+        # as an index, because for a number gemma4 leaves all other positions out of the layers that share keys
+        last = torch.tensor([-1], device=self.device) if _shares_keys(model) else 1
+        self._extra: dict[str, Any] = {"logits_to_keep": last} if "logits_to_keep" in known else {}
 
     def new_cache(self) -> Cache:
         """An empty cache of the kinds of layer that the model's config asks for."""
@@ -53,12 +58,18 @@ class Forward:
             recorder: collects what the pass shows.
             weights: ask for attention weights (only where the model gives them in eager mode).
         """
-        recorder.position = cache.get_seq_length()
-        extra = {**self._extra, "output_attentions": True} if weights and self.eager_weights else self._extra
+        recorder.position = n_cached(cache)
+        extra = dict(self._extra)
+        if weights and self.eager_weights:
+            extra["output_attentions"] = True
+        if self._takes_positions:  # as generate does: left alone, bamba counts from 0 in every pass
+            end = recorder.position + len(ids)
+            extra["position_ids"] = torch.arange(recorder.position, end, device=self.device)[None]
         batch = torch.from_numpy(ids[None]).to(self.device)
         with torch.inference_mode(), recorder.active():
             out = self.model(input_ids=batch, use_cache=True, **{self._cache_name: cache}, **extra)
-        given = tuple(w[0] for w in out.attentions) if weights and self.eager_weights else None
+        found = getattr(out, "attentions", None) or ()
+        given = tuple(w[0] for w in found if w is not None) if weights and self.eager_weights else None
         return PassResult(out.logits[0, -1], given)
 
     def synchronise(self) -> None:
@@ -69,12 +80,21 @@ class Forward:
             torch.mps.synchronize()
 
 
+def _shares_keys(model: PreTrainedModel) -> bool:
+    return bool(getattr(model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0))
+
+
+def n_cached(cache: Cache) -> int:
+    """Positions a cache has taken in, those that sliding layers have dropped included; 0 if no layer has attention."""
+    return next((layer.get_seq_length() for layer in cache.layers if isinstance(layer, CacheLayerMixin)), 0)
+
+
 def cache_prefix(cache: Cache, fresh: Cache, n: int) -> Cache | None:
     """`fresh` filled with copies of the first `n` positions of `cache`, never aliased; `None` where they are gone.
 
     Only layers that keep every position can be cut back: not sliding layers, and not constant states.
     """
-    if cache.get_seq_length() < n:
+    if n_cached(cache) < n:
         return None
     for index, layer in enumerate(cache.layers):
         if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:

@@ -13,7 +13,13 @@ from typing import Any
 
 import psutil
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -26,6 +32,7 @@ from inference.budget import Footprint
 from inference.conversion import converted
 from inference.errors import N_, MemoryLimitError, ModelError
 from inference.forward import Forward
+from inference.layout import arrange
 from inference.probe import probe
 from inference.sampling import SamplingParams
 from inference.tokenizer import Tokenizer
@@ -72,7 +79,11 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, device: str = "auto", dtype: str = "auto", progress: Callable[[str], None] | None = None
+    name: str,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Callable[[str], None] | None = None,
+    fast: bool = True,
 ) -> LoadedModel:
     """Load a model by catalogue id, local folder, `.gguf` file or hub id.
 
@@ -80,6 +91,7 @@ def load_model(
         device: `"auto"` (CUDA, then MPS, then CPU), or as torch names it.
         dtype: `"float32"`, `"float16"`, `"bfloat16"`; `"auto"` is float32 on the CPU, else the checkpoint's own.
         progress: told in a sentence what is being done.
+        fast: on a CPU, lay float32 weights out as decoding reads them fastest (see `inference.layout`).
 
     Raises:
         ModelError: the name is unknown, or the model cannot be run here; before any long work.
@@ -95,20 +107,26 @@ def load_model(
         folder = converted(path, lambda target: _convert_gguf(path, target, say))
     else:
         folder = _folder(source)
-    return _load(folder, source.name, place, wanted, say)
+    return _load(folder, source.name, place, wanted, say, fast)
 
 
 def wrap(model: PreTrainedModel, tokenizer: Any, name: str) -> LoadedModel:
     """Make a model that is already in memory ready to run; its attention function is replaced by the recording one."""
+    return _ready(model, tokenizer, name, fast=False)
+
+
+def _ready(model: PreTrainedModel, tokenizer: Any, name: str, fast: bool) -> LoadedModel:
     model.eval()
     element = str(model.dtype).removeprefix("torch.")
     findings = probe(model, element)
-    config = model.config.get_text_config(decoder=True)
+    facts = _facts(model, name, findings.attention, findings.note)
+    if fast:
+        arrange(model)
     return LoadedModel(
         name=name,
-        facts=_facts(model, name, findings.attention, findings.note),
+        facts=facts,
         forward=findings.forward,
-        tokenizer=Tokenizer(tokenizer, config.vocab_size),
+        tokenizer=Tokenizer(tokenizer, model.config.get_text_config(decoder=True).vocab_size),
         generation_settings=_settings(model),
         eos_ids=_eos_ids(model),
         element=element,
@@ -150,7 +168,7 @@ def _folder(source: sources.Source) -> Path:
 
 
 def _load(
-    folder: Path, name: str, device: torch.device, dtype: torch.dtype | None, say: Callable[[str], None]
+    folder: Path, name: str, device: torch.device, dtype: torch.dtype | None, say: Callable[[str], None], fast: bool
 ) -> LoadedModel:
     n_params = sources.count_params(folder, name)
     config = sources.read_config(folder)
@@ -163,10 +181,10 @@ def _load(
     transformers_logging.disable_progress_bar()
     placing: dict[str, Any] = {"device_map": "auto" if spread else {"": device}}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=chosen, trust_remote_code=False, use_safetensors=True, **placing
         )
+        tokenizer = _open_tokenizer(folder, name)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(
             N_("{name} could not be loaded: {reason}"),
@@ -174,9 +192,18 @@ def _load(
             name=name,
             reason=str(error).split("\n")[0],
         ) from error
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
+    return _ready(model, tokenizer, name, fast)
+
+
+def _open_tokenizer(folder: Path, name: str) -> Any:
+    """The folder's fast tokenizer; where no class of its own is asked for, reading it takes half the time."""
+    settings = folder / "tokenizer_config.json"
+    kind = json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class") if settings.is_file() else None
+    opener = PreTrainedTokenizerFast if kind in ("TokenizersBackend", "PreTrainedTokenizerFast") else AutoTokenizer
+    hf = opener.from_pretrained(folder, trust_remote_code=False)
+    if getattr(hf, "backend_tokenizer", None) is None:
         raise ModelError(N_("{name} has no fast tokenizer."), sources.LOAD_ANOTHER, name=name)
-    return wrap(model, tokenizer, name)
+    return hf
 
 
 def check_memory(needed: int, free: int, name: str, device: str) -> None:
@@ -282,8 +309,7 @@ def _eos_ids(model: PreTrainedModel) -> tuple[int, ...]:
 
 def _facts(model: PreTrainedModel, name: str, attention: str, note: str) -> ModelFacts:
     config = model.config.get_text_config(decoder=True)
-    n_heads = config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // n_heads
+    n_heads = _setting(config, "num_attention_heads") or 0
     return ModelFacts(
         name=name,
         architecture=str(config.model_type),
@@ -291,21 +317,26 @@ def _facts(model: PreTrainedModel, name: str, attention: str, note: str) -> Mode
         device=str(model.device),
         n_layers=config.num_hidden_layers,
         n_heads=n_heads,
-        n_kv_heads=getattr(config, "num_key_value_heads", None) or n_heads,
-        head_dim=head_dim,
+        n_kv_heads=_setting(config, "num_key_value_heads") or n_heads,
+        head_dim=_setting(config, "head_dim") or (config.hidden_size // n_heads if n_heads else 0),
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         n_params=model.num_parameters(),
-        context_length=getattr(config, "max_position_embeddings", None) or getattr(config, "seq_length", None),
-        n_experts=next(
-            (
-                n
-                for key in ("num_local_experts", "num_experts", "n_routed_experts")
-                if (n := getattr(config, key, None))
-            ),
-            0,
-        ),
+        context_length=_setting(config, "max_position_embeddings", "seq_length"),
+        n_experts=_setting(config, "num_local_experts", "num_experts", "n_routed_experts") or 0,
         attention=attention,  # type: ignore[arg-type]
         attention_note=note,
         weights_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
     )
+
+
+def _setting(config: PreTrainedConfig, *names: str) -> int | None:
+    """The first of some config entries that is there and not 0."""
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except RuntimeError:  # the layers differ in it (Gemma 4), and the config will not name one for all
+            value = config.to_dict().get(name)
+        if value:
+            return int(value)
+    return None

@@ -1,28 +1,35 @@
-"""One small pass when a model is loaded: can its attention be computed from queries and keys, and what will it cost?
+"""A few small passes when a model is loaded: how it can be run and recorded, and what a record of it takes.
 
-The weights computed from what the recording function was given are compared with the model's own eager weights. Only
-if they agree is the function used; otherwise the model runs with eager attention and its weights are kept.
+Weights are computed from the queries and keys that the recording function was given, and compared with those that the
+model's own eager attention gave in the same call. Only if they agree is the function used. Otherwise the model runs
+with eager attention and its weights are kept; and where even those cannot be shown, it runs as it came, without.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedModel
 
-from inference.attention import LayerSpec, attention_weights, widen
+from inference.attention import Floats, LayerSpec, attention_scores, attention_weights, widen
 from inference.budget import Footprint
-from inference.errors import N_
-from inference.forward import Forward
-from inference.recorder import LayerAttention, Recorder, install
+from inference.errors import N_, ModelError
+from inference.forward import Cache, Forward, PassResult, cache_sizes
+from inference.recorder import EAGER, SDPA, LayerAttention, Recorder, install_hooks, set_attention, why_not_installable
+from inference.sources import LOAD_ANOTHER
 from inference.stepping import to_numpy
 
-N_PROBED = 6  # positions; enough for a mask, a scale, a soft-cap, a bias or sinks to show
-# largest difference between weights computed in float32 and eager ones rounded to the model's dtype
-TOLERANCE = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+N_PROBED = 16  # positions; enough for a mask, a scale, a soft-cap, sinks or a bias that grows with distance to show
+# relative error of a score: half a unit in the last place each for product and scale; in float32 the sum's own error
+ROUNDING = {"float32": 1e-6, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# largest distance between logits under two attention kernels, which round differently
+LOGIT_TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +39,42 @@ class Findings:
     forward: Forward
     footprint: Footprint
     layers: tuple[LayerSpec | None, ...]
-    attention: str
+    attention: Literal["recorded", "eager", "none"]
     note: str
 
 
 def probe(model: PreTrainedModel, element: str) -> Findings:
-    """Install the recording function on a model, or leave it in eager mode with the reason."""
+    """Install the recording function on a model, or leave it in eager mode or as it came with the reason.
+
+    Raises:
+        ModelError: the model does not keep what it has read in the cache that a run gives it.
+    """
     default = model.config._attn_implementation
     ids = np.arange(N_PROBED, dtype=np.int64) % model.config.get_text_config(decoder=True).vocab_size
-    weights = _eager_weights(model, ids)
-    forward, recorder = Forward(model, eager_weights=False), Recorder(specs=True)
-    if not install(model, default):
-        reason = N_("it does not take an attention function from outside")
-    else:
-        forward(ids, forward.new_cache(), recorder, weights=False)
-        reason = recorder.inexact or _disagreement(recorder, weights, TOLERANCE[element])
+    forward = Forward(model, eager_weights=False)
+    expected = _logits(forward, ids)
+    forward.takes_chunks = not model._is_stateful or _takes_chunks(forward, ids, expected)
+    install_hooks(model)
+    recorder, reason = _try_recording(model, ids, default, ROUNDING[element])
     if not reason:
         specs = {layer: call.spec for layer, call in recorder.layer_calls.items()}
         layers = tuple(specs.get(i) for i in range(n_layers(model)))
         return Findings(forward, _footprint(model, recorder, 0), layers, "recorded", "")
-    return _eager(model, ids, reason)
+    set_attention(model, "eager")
+    recorder = Recorder(attention=False)
+    eager = _pass(model, ids, recorder, weights=True)
+    useless = _why_useless(eager, expected, n_layers(model), LOGIT_TOLERANCE[element])
+    if useless:
+        set_attention(model, default)
+    heads = 0 if useless else sum(w.shape[0] for w in eager.weights or ())
+    forward.eager_weights = not useless
+    return Findings(
+        forward=forward,
+        footprint=_footprint(model, recorder, heads),
+        layers=(None,) * n_layers(model),
+        attention="none" if useless else "eager",
+        note=useless or reason,
+    )
 
 
 def n_layers(model: PreTrainedModel) -> int:
@@ -59,36 +82,122 @@ def n_layers(model: PreTrainedModel) -> int:
     return int(model.config.get_text_config(decoder=True).num_hidden_layers)
 
 
-def _eager_weights(model: PreTrainedModel, ids: NDArray[np.int64]) -> tuple[torch.Tensor, ...]:
-    if model._can_set_attn_implementation():
-        model.set_attn_implementation("eager")
-    eager = Forward(model, eager_weights=True)
-    return eager(ids, eager.new_cache(), Recorder(attention=False), weights=True).weights or ()
+def _logits(forward: Forward, ids: NDArray[np.int64]) -> torch.Tensor:
+    """Logits [V] after `ids`, of the model as it came.
+
+    Raises:
+        ModelError: it remembers anywhere but in the cache it is given: it would forget, or mix two runs up.
+    """
+    model, cache = forward.model, forward.new_cache()
+    if getattr(type(model), "_supports_default_dynamic_cache", bool)():
+        logits = _feed(forward, ids, cache)
+        if cache_sizes(cache)[1].any() and not (model._is_stateful and _mixes_runs(forward, ids)):
+            return logits
+    raise ModelError(
+        N_("{name} does not keep what it has read in a KV cache, so its runs could not be kept apart."),
+        LOAD_ANOTHER,
+        name=model.config.model_type,
+    )
 
 
-def _eager(model: PreTrainedModel, ids: NDArray[np.int64], reason: str) -> Findings:
-    weights = _eager_weights(model, ids)
-    forward, recorder = Forward(model, eager_weights=True), Recorder(attention=False)
-    forward(ids, forward.new_cache(), recorder, weights=False)
-    footprint = _footprint(model, recorder, sum(w.shape[0] for w in weights))
-    return Findings(forward, footprint, (None,) * n_layers(model), "eager" if weights else "none", reason)
+def _mixes_runs(forward: Forward, ids: NDArray[np.int64]) -> bool:
+    """Whether another run between two passes of a run changes what the second one gives."""
+    alone, disturbed, other = (forward.new_cache() for _ in range(3))
+    _feed(forward, ids[:-1], alone)
+    expected = _feed(forward, ids[-1:], alone)
+    _feed(forward, ids[:-1], disturbed)
+    _feed(forward, np.flip(ids).copy(), other)
+    return _distance(_feed(forward, ids[-1:], disturbed), expected) > 0.02  # atomic sums on a GPU are not repeatable
 
 
-def _disagreement(recorder: Recorder, weights: tuple[torch.Tensor, ...], tolerance: float) -> str:
+def _takes_chunks(forward: Forward, ids: NDArray[np.int64], expected: torch.Tensor) -> bool:
+    """Whether a pass over several positions goes on from the recurrent state instead of starting anew."""
+    cache = forward.new_cache()
+    _feed(forward, ids[: N_PROBED // 2], cache)
+    return _distance(_feed(forward, ids[N_PROBED // 2 :], cache), expected) < 0.05  # scans and steps round differently
+
+
+def _try_recording(
+    model: PreTrainedModel, ids: NDArray[np.int64], default: str, rounding: float
+) -> tuple[Recorder, str]:
+    """What the recording function kept of a pass, and why it cannot be used; empty if it can."""
+    recorder = Recorder(specs=True)
+    reason = why_not_installable(model)
+    if reason:
+        return recorder, reason
+    set_attention(model, EAGER)
+    weights = _pass(model, ids, recorder, weights=True).weights or ()
+    reason = recorder.inexact or _disagreement(recorder, weights, rounding)
+    if reason or default not in ("sdpa", SDPA):
+        return recorder, reason
+    set_attention(model, SDPA)
+    fast = Recorder(specs=True)
+    _pass(model, ids, fast, weights=False)
+    return fast, fast.inexact or _other_masks(recorder, fast)
+
+
+def _disagreement(recorder: Recorder, weights: tuple[torch.Tensor, ...], rounding: float) -> str:
     """Why the computed weights cannot be trusted; empty if they equal the eager ones, layer by layer."""
     if not recorder.layer_calls:
         return N_("it never called the attention function")
     if len(recorder.layer_calls) != len(weights):
         return N_("some of its layers did not call the attention function")
+    if min(recorder.layer_calls) < 0:
+        return N_("its attention does not say which layer it belongs to")
     for call, eager in zip(_in_order(recorder), weights, strict=True):
-        queries, keys = (widen(a, element_of(call.queries)) for a in to_numpy([call.queries, call.keys]))
-        spans = np.arange(keys.shape[1])
-        visible = (spans >= call.visible[:, :1]) & (spans < call.visible[:, 1:])
-        assert call.spec is not None
-        computed = attention_weights(queries, keys, call.spec, visible, np.arange(len(queries)))
-        if np.abs(computed - eager.float().cpu().numpy()).max() > tolerance:
+        computed, largest = _computed(call)
+        given = eager.float().cpu().numpy()
+        # a score that is off by d moves a weight by a factor of exp(2 d) at most, and the weight is rounded itself
+        bound = np.expm1(4 * rounding * largest + rounding) * np.maximum(computed, given) + rounding
+        if (np.abs(computed - given) > bound).any():
             return N_("weights computed from its queries and keys differ from its own")
     return ""
+
+
+def _computed(call: LayerAttention) -> tuple[Floats, Floats]:
+    """Weights [H, Q, K] from a call's queries and keys, and the largest visible score of each row [H, Q, 1]."""
+    queries, keys = (widen(a, element_of(call.queries)) for a in to_numpy([call.queries, call.keys]))
+    at = np.arange(keys.shape[1])
+    visible = (at >= call.visible[:, :1]) & (at < call.visible[:, 1:])
+    assert call.spec is not None
+    heads = np.arange(len(queries))
+    scores = attention_scores(queries, keys, call.spec, heads)
+    largest = np.abs(scores).max(axis=-1, keepdims=True, where=visible, initial=0)
+    return attention_weights(queries, keys, call.spec, visible, heads), largest
+
+
+def _other_masks(eager: Recorder, fast: Recorder) -> str:
+    """Why the fast kernel is not given what eager attention is given; empty if it is."""
+    if eager.layer_calls.keys() != fast.layer_calls.keys():
+        return N_("some of its layers did not call the attention function")
+    pairs = zip(_in_order(eager), _in_order(fast), strict=True)
+    return "" if all(np.array_equal(a.visible, b.visible) for a, b in pairs) else N_("its masks are of two kinds")
+
+
+def _why_useless(eager: PassResult, expected: torch.Tensor, n_layers: int, tolerance: float) -> str:
+    """Why the weights of the model's own eager attention cannot be shown; empty if they can."""
+    weights = eager.weights or ()
+    if len(weights) != n_layers:
+        return N_("it does not give the weights of every layer")
+    if any(w.shape[-1] != N_PROBED for w in weights):
+        return N_("its keys are not positions")
+    if _distance(eager.logits.float(), expected) > tolerance:
+        return N_("its eager attention gives other logits than its own default")
+    return ""
+
+
+def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Root mean square of the difference of two logit vectors, as a share of the spread of the second."""
+    return float((found - expected).square().mean().sqrt() / expected.std())
+
+
+def _pass(model: PreTrainedModel, ids: NDArray[np.int64], recorder: Recorder, weights: bool) -> PassResult:
+    forward = Forward(model, eager_weights=weights)
+    return forward(ids, forward.new_cache(), recorder, weights)
+
+
+def _feed(forward: Forward, ids: NDArray[np.int64], cache: Cache) -> torch.Tensor:
+    return forward(ids, cache, Recorder(attention=False), weights=False).logits.float()
 
 
 def _in_order(recorder: Recorder) -> list[LayerAttention]:

@@ -7,6 +7,8 @@ kernel the model would have used: recording changes no number.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,13 +99,17 @@ class Recorder:
         if not self.attention or (self.layers is not None and index not in self.layers):
             return
         n_queries, n_keys = query.shape[2], key.shape[2]
+        if n_keys > self.position + n_queries:
+            self.inexact = N_("its keys are not positions")
         if kwargs.get("position_bias") is not None:
             self.inexact = N_("a position bias is added to its scores")
-        # the new keys are copied: a view would keep the whole concatenated cache alive
+        visible = self._visible(mask, n_queries, n_keys)
+        if self.inexact:  # rather nothing than something that is not so
+            return
         self.layer_calls[index] = LayerAttention(
             queries=query[0],
-            keys=key[0, :, n_keys - n_queries :].clone(),
-            visible=self._visible(mask, n_queries, n_keys),
+            keys=key[0, :, n_keys - n_queries :],  # a view: the step's record copies it out of the cache
+            visible=visible,
             spec=_spec(module, query, kwargs) if self.specs else None,
         )
 
@@ -134,23 +140,36 @@ class Recorder:
         return torch.stack([first, first + count], dim=-1).cpu().numpy()
 
 
-def install(model: PreTrainedModel, default: str) -> bool:
-    """Put the recording attention function and hooks on a model; `False` where the model takes no such function.
+# models with sparse attention mask the keys they did not choose if the function is called eager or sdpa, and leave
+# it to the function otherwise (DeepSeek-V3.2 and its kin)
+_BY_NAME = re.compile(r"_attn_implementation in \(")
 
-    Call it once a model, before it is shared.
 
-    Args:
-        default: the attention implementation that transformers chose; the recording function hands on to its like.
-    """
-    install_hooks(model)
+def why_not_installable(model: PreTrainedModel) -> str:
+    """Why a model cannot be given the recording attention function; empty if it can."""
     if not model._can_set_attn_implementation():
-        return False
-    model.set_attn_implementation(SDPA if default in ("sdpa", SDPA) else EAGER)
-    return True
+        return N_("it does not take an attention function from outside")
+    if _BY_NAME.search(inspect.getsource(sys.modules[type(model).__module__])):
+        return N_("it masks keys for attention functions of its own choice only")
+    return ""
+
+
+def set_attention(model: PreTrainedModel, name: str) -> None:
+    """Make a model use the attention function of this name: `SDPA`, `EAGER` or one of transformers' own.
+
+    Call it before the model is shared.
+    """
+    if model._can_set_attn_implementation():
+        model.set_attn_implementation(name)
+    else:  # its own code reads the name: called sdpa, falcon gives weights of a pass without its causal mask
+        model.config._attn_implementation = name
 
 
 def install_hooks(model: PreTrainedModel) -> None:
-    """Hooks on the decoder layers and the routers, which transformers itself names in `_can_record_outputs`."""
+    """Hooks on the decoder layers and the routers, which transformers itself names in `_can_record_outputs`.
+
+    Older models name nothing: their decoder layers are the outermost list of that many modules.
+    """
     for parent in model.modules():
         if isinstance(parent, PreTrainedModel):
             outputs = getattr(parent, "_can_record_outputs", None) or {}
@@ -159,6 +178,11 @@ def install_hooks(model: PreTrainedModel) -> None:
                     _hook_once(module, _keep_hidden)
                 if isinstance(module, _classes(outputs.get("router_logits"))):
                     _hook_once(module, _keep_router)
+    if not any(_keep_hidden in module._forward_hooks.values() for module in model.modules()):
+        n_layers = model.config.get_text_config(decoder=True).num_hidden_layers
+        lists = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == n_layers)
+        for layer in next(lists, ()):
+            _hook_once(layer, _keep_hidden)
 
 
 def _recording_sdpa(
@@ -201,8 +225,8 @@ def _keep_hidden(module: torch.nn.Module, args: Any, output: Any) -> None:
     if recorder is None:
         return
     recorder.n_layers_done += 1
-    if recorder.hidden:
-        hidden = output[0] if isinstance(output, tuple) else output
+    hidden = output[0] if isinstance(output, tuple) else output
+    if recorder.hidden and hidden.ndim == 3:  # not where a layer hands on several streams at once (Gemma 3n)
         last = hidden[0, -1]
         recorder.hidden_states.append(last.clone() if hidden.shape[1] > 1 else last)
 

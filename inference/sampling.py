@@ -148,7 +148,7 @@ def decide(
 def rank_of(logits: NDArray[np.float32], token_id: int) -> int:
     """Rank of a token by its logit, 1 = highest; equal logits stand in id order."""
     score = logits[token_id]
-    return int((logits > score).sum() + (logits[:token_id] == score).sum()) + 1
+    return int(np.count_nonzero(logits > score) + np.count_nonzero(logits[:token_id] == score)) + 1
 
 
 def _candidates(logits: ArrayLike) -> Candidates:

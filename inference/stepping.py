@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from inference.errors import N_, RequestError
 from inference.recorder import Recorder
 from inference.request import RecordOptions
 from inference.trace import AttentionRecord, Logits, RouterRecord
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from inference.models import LoadedModel
 
 NOTHING: NDArray[Any] = np.empty((0, 0, 0), dtype=np.float32)
+SMALL_BYTES = 2**20
 NO_SPANS = np.empty((0, 2), dtype=np.int32)
 
 
@@ -37,7 +39,17 @@ class Passes:
         self.logits = torch.empty(0)
 
     def run(self, ids: NDArray[np.int64], cache: Cache, clock: Callable[[], float]) -> None:
-        """One more pass over `ids` [Q]."""
+        """One more pass over `ids` [Q].
+
+        Raises:
+            RequestError: the model's recurrent layers cannot go on with several positions after a first pass.
+        """
+        if self.recorders and not self._forward.takes_chunks:
+            raise RequestError(
+                N_("The recurrent layers of {name} cannot be prefilled in chunks."),
+                N_("Leave prefill_chunk out."),
+                name=self._forward.model.config.model_type,
+            )
         options, began = self._options, clock()
         wants = options.attention is not False
         recorder = Recorder(
@@ -61,11 +73,13 @@ def build_attention(passes: Passes, model: LoadedModel) -> AttentionRecord:
     for recorder in passes.recorders:
         calls = recorder.layer_calls
         layers = sorted(calls)
-        flat = to_numpy([t for layer in layers for t in (calls[layer].queries, calls[layer].keys)])
-        per_pass.append({layer: (flat[2 * i], flat[2 * i + 1], calls[layer].visible) for i, layer in enumerate(layers)})
+        of_queries = to_numpy([calls[layer].queries for layer in layers])
+        of_keys = to_numpy([calls[layer].keys for layer in layers])
+        spans = [calls[layer].visible for layer in layers]
+        per_pass.append(dict(zip(layers, zip(of_queries, of_keys, spans, strict=True), strict=True)))
     queries, keys, visible = [], [], []
     for layer in range(model.facts.n_layers):
-        parts = [part[layer] for part in per_pass if layer in part]
+        parts = [part[layer] for part in per_pass] if all(layer in part for part in per_pass) else []
         queries.append(_join([p[0] for p in parts], axis=1) if parts else NOTHING)
         keys.append(_join([p[1] for p in parts], axis=1) if parts else NOTHING)
         visible.append(_join([p[2] for p in parts], axis=0) if parts else NO_SPANS)
@@ -73,13 +87,14 @@ def build_attention(passes: Passes, model: LoadedModel) -> AttentionRecord:
 
 
 def build_weights(passes: Passes) -> tuple[NDArray[np.float32], ...]:
-    """Eager attention weights by layer, [H, Q, K]; chunks are padded to the last one's K."""
-    n_keys = max(w[0].shape[-1] for w in passes.weights)
+    """Eager attention weights by layer, [H, Q, K] on key positions; 0 where a sliding layer had dropped the key."""
+    ends = [recorder.position + w[0].shape[1] for recorder, w in zip(passes.recorders, passes.weights, strict=True)]
     layers = []
     for parts in zip(*passes.weights, strict=True):
         arrays = [part.float().cpu().numpy() for part in parts]
-        padded = [np.pad(a, ((0, 0), (0, 0), (0, n_keys - a.shape[-1]))) for a in arrays]
-        layers.append(_join(padded, axis=1))
+        gaps = [(end - a.shape[-1], ends[-1] - end) for end, a in zip(ends, arrays, strict=True)]
+        placed = [np.pad(a, ((0, 0), (0, 0), gap)) for gap, a in zip(gaps, arrays, strict=True)]
+        layers.append(_join(placed, axis=1))
     return tuple(layers)
 
 
@@ -112,7 +127,15 @@ def build_router(passes: Passes) -> tuple[RouterRecord, ...]:
 
 
 def to_numpy(tensors: Sequence[torch.Tensor]) -> list[NDArray[Any]]:
-    """Tensors as arrays: views on the CPU, one copy for all from a GPU; bfloat16 as uint16 bit patterns."""
+    """Tensors as arrays of their own: no more copies than it takes; bfloat16 as uint16 bit patterns.
+
+    Small tensors of one shape (a decode step's) are copied in one go, and so are all tensors from a GPU.
+    """
+    if not tensors:
+        return []
+    alike = len({(t.shape, t.dtype, t.device) for t in tensors}) == 1
+    if alike and len(tensors) * tensors[0].nbytes <= SMALL_BYTES:
+        return list(_array(torch.stack(list(tensors)).cpu()))
     if len({t.device for t in tensors}) == 1 and tensors[0].device.type != "cpu":
         flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
         parts = flat.split([t.numel() for t in tensors])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -78,29 +78,29 @@ def _messages(request: GenerationRequest) -> list[dict[str, str]]:
 
 
 def _vocabulary(hf: Any, vocab_size: int) -> Vocabulary:
-    spell = _speller(hf)
     special = frozenset(i for i, t in hf.added_tokens_decoder.items() if t.special)
-    added = {i: t.content for i, t in hf.added_tokens_decoder.items()}
     known = min(len(hf), vocab_size)
     names: Sequence[str | None] = hf.convert_ids_to_tokens(list(range(known)))
-    pieces = [
-        added[i].encode() if i in added else f"<{i}>".encode() if name is None else spell(name)
-        for i, name in enumerate(names)
-    ]
+    pieces = _speller(hf)([name or "" for name in names])
+    for i, token in hf.added_tokens_decoder.items():
+        if i < known:
+            pieces[i] = token.content.encode()
+    for i in (i for i, name in enumerate(names) if name is None):
+        pieces[i] = f"<{i}>".encode()
     pieces += [f"<{i}>".encode() for i in range(known, vocab_size)]
     return Vocabulary.from_bytes(pieces, special | frozenset(range(known, vocab_size)))
 
 
-def _speller(hf: Any) -> Callable[[str], bytes]:
+def _speller(hf: Any) -> Callable[[Sequence[str]], list[bytes]]:
     """How this vocabulary's strings spell bytes, read from its decoder."""
     decoder = _decoder_json(hf)
     if '"ByteLevel"' in decoder:
-        return partial(_byte_level, byte_level_alphabet())
+        return _byte_level
     if '"ByteFallback"' in decoder or '"Metaspace"' in decoder or "\u2581" in decoder:
-        return _sentencepiece
+        return lambda names: [_sentencepiece(name) for name in names]
     if '"WordPiece"' in decoder:
-        return lambda name: name[2:].encode() if name.startswith("##") else f" {name}".encode()
-    return str.encode
+        return lambda names: [name[2:].encode() if name.startswith("##") else f" {name}".encode() for name in names]
+    return lambda names: [name.encode() for name in names]
 
 
 def _decoder_json(hf: Any) -> str:
@@ -109,11 +109,15 @@ def _decoder_json(hf: Any) -> str:
     return "" if decoder is None else bytes(decoder.__getstate__()).decode()
 
 
-def _byte_level(alphabet: dict[str, int], name: str) -> bytes:
-    try:
-        return bytes([alphabet[c] for c in name])
-    except KeyError:  # a token that was added as plain text
-        return name.encode()
+def _byte_level(names: Sequence[str]) -> list[bytes]:
+    """One character a byte, all names translated in one go; one with other characters was added as plain text."""
+    alphabet = byte_level_alphabet()
+    foreign = set("".join(names)) - alphabet.keys()
+    spelt = [name if foreign.isdisjoint(name) else "" for name in names] if foreign else names
+    data = "".join(spelt).translate({ord(c): byte for c, byte in alphabet.items()}).encode("latin-1")
+    ends = list(accumulate(map(len, spelt)))
+    pieces = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return [piece or name.encode() for piece, name in zip(pieces, names, strict=True)]
 
 
 def _sentencepiece(name: str) -> bytes:

@@ -267,9 +267,8 @@ class Trace:
     def visible(self, step: int, layer: int) -> NDArray[np.bool_]:
         """[Q, K] which key positions each query of the step saw in a layer."""
         weights = self.steps[step].weights
-        if weights is not None:  # eager models here are causal over the whole context
-            n_queries, n_keys = weights[layer].shape[1:]
-            return np.tri(n_queries, n_keys, n_keys - n_queries, dtype=np.bool_)
+        if weights is not None:  # eager attention shows its mask by weights that are exactly 0
+            return np.asarray(weights[layer].any(axis=0))
         spans = self._attention_of(step, layer).visible[layer]
         keys = np.arange(self.first_position(step) + len(spans))
         return (keys >= spans[:, :1]) & (keys < spans[:, 1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -61,3 +63,12 @@ def test_a_conversation_of_several_turns_goes_through_the_template_in_order() ->
     hf.chat_template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
     request = GenerationRequest(prompt=(("user", "a"), ("assistant", "b"), ("user", "c")), chat=True, system="s")
     assert Bytes(hf, 262).chat_text(request) == "s:s;u:a;a:b;u:c;"
+
+
+def test_a_byte_level_token_that_was_added_as_plain_text_keeps_its_own_characters() -> None:
+    hf = copy.deepcopy(byte_tokenizer())
+    hf.add_tokens([AddedToken("two words 猫", special=False)])
+    vocabulary = Bytes(hf, VOCAB).vocabulary
+    added = hf.convert_tokens_to_ids("two words 猫")
+    assert vocabulary.token(added).data == "two words 猫".encode()
+    assert [vocabulary.token(i).data for i in (97, 0xE7, 259)] == [b"a", b"\xe7", b"opera"]
