@@ -41,10 +41,10 @@ def _follow(job: Job) -> None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.text(_state(job))
             st.button(_("Cancel"), icon=":material/stop:", on_click=job.cancel, key="cancel")
-        steps = job.steps
+        steps, generation = job.steps, job.generation
         st.progress(min(1.0, len(steps) / job.n_new))
-        if job.generation is not None:
-            _strip(job.generation.tokens, [step.decision.raw_logprob for step in steps])
+        if generation is not None:
+            _strip(generation.tokens, [step.decision.raw_logprob for step in steps])
 
 
 def _strip(tokens: tuple[Token, ...], logprobs: list[float]) -> None:

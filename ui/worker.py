@@ -39,9 +39,10 @@ class Job:
 
     Attributes:
         key: unguessable name, by which a reloaded page finds its run again.
-        start: makes the generation once the model is there.
+        start: makes the generation once the model is there; given up then, because it may hold another run's cache.
         note: what is being done, as a template to translate.
         error: what went wrong, when `state` is `"failed"`; the steps up to there are in `trace`.
+        generation: while it runs only, because it holds the model.
         cache: the KV cache as the run left it, for branches, until the session's next run.
         parent, left_at: the run that a branch left, and the step where it did.
         gone_since: when its owner left, or `None`.
@@ -50,7 +51,7 @@ class Job:
 
     owner: str
     model_name: str
-    start: Start
+    start: Start | None
     n_new: int
     key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     state: State = "queued"
@@ -68,7 +69,8 @@ class Job:
     @property
     def steps(self) -> list[StepRecord]:
         """The records so far; a copy."""
-        return list(self.generation.steps) if self.generation is not None else []
+        source = self.generation or self.trace
+        return [] if source is None else list(source.steps)
 
     @property
     def ended(self) -> bool:
@@ -86,8 +88,9 @@ class Job:
     def cancel(self) -> None:
         """End the run before its next forward pass, or take it out of the queue."""
         self._cancelled = True
-        if self.generation is not None:
-            self.generation.cancel()
+        generation = self.generation
+        if generation is not None:
+            generation.cancel()
 
 
 def asking(request: GenerationRequest, check_prompt: Callable[[int], None] = lambda n: None) -> Start:
@@ -202,7 +205,7 @@ class _Lane:
             model = self._load(self._name, lambda text: setattr(job, "note", text))
             self._generate(job, model)
         except InferenceError as error:
-            job.error, job.state = error, "failed"
+            job.error, job.state = _bare(error), "failed"
         except MemoryError:
             job.error = MemoryLimitError(N_("There is not enough memory for this run."), N_("Use a shorter prompt."))
             job.state = "failed"
@@ -210,7 +213,9 @@ class _Lane:
             job.error, job.state = _unexpected(error), "failed"
 
     def _generate(self, job: Job, model: LoadedModel) -> None:
-        job.generation = generation = job.start(model)
+        start, job.start = job.start, None
+        assert start is not None  # a job is served once
+        job.generation = generation = start(model)
         job.state, job.note = "running", ""
         began = self._clock()
         try:
@@ -220,7 +225,7 @@ class _Lane:
         finally:
             job.cache = generation.cache
             generation.close()
-            job.trace = generation.trace()
+            job.trace, job.generation = generation.trace(), None
             if generation.steps:
                 self._seconds_a_token = (self._clock() - began) / len(generation.steps)
         job.state = "cancelled" if job.trace.finish.reason == "cancelled" else "done"
@@ -229,6 +234,12 @@ class _Lane:
         now = self._clock()
         gone = job.gone_since is not None and now - job.gone_since > GRACE_S
         return job._cancelled or gone or now - job.seen_at > SILENCE_S
+
+
+def _bare(error: InferenceError) -> InferenceError:
+    """The error without the frames that it passed through: they would keep the model and its tensors alive."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 def _unexpected(error: Exception) -> InferenceError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -209,6 +211,21 @@ def test_an_error_in_the_middle_keeps_the_steps_before_it() -> None:
     ended(mine)
     assert (mine.state, len(mine.trace.steps), mine.trace.finish.reason) == ("failed", 3, "error")
     assert str(mine.error).startswith("Step 3:")
+
+
+@pytest.mark.parametrize("fails_at", [None, 2], ids=["done", "failed"])
+def test_an_ended_job_keeps_its_trace_and_lets_the_model_go(fails_at: int | None) -> None:
+    models = [scripted(lambda call, logits: logits * float("nan") if call == fails_at else logits)]
+    alive = weakref.ref(models[0].forward)
+    worker, mine = Worker(lambda name, say: models[0]), job()
+    worker.submit(mine)
+    ended(mine)
+    assert (mine.state, len(mine.steps)) == (("done", 6) if fails_at is None else ("failed", 2))
+    models.clear()
+    mine.cache = None
+    until(lambda: all(thread.name != "runs of m" for thread in threading.enumerate()))
+    gc.collect()
+    assert alive() is None
 
 
 def test_two_models_have_a_lane_each() -> None:
