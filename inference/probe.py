@@ -52,14 +52,20 @@ def probe(model: PreTrainedModel, element: str) -> Findings:
     default = model.config._attn_implementation
     ids = np.arange(N_PROBED, dtype=np.int64) % model.config.get_text_config(decoder=True).vocab_size
     forward = Forward(model, eager_weights=False)
-    expected = _logits(forward, ids)
-    forward.takes_chunks = not model._is_stateful or _takes_chunks(forward, ids, expected)
+    if not getattr(type(model), "_supports_default_dynamic_cache", bool)():
+        raise _forgetful(model)
+    if model._is_stateful:
+        if _mixes_runs(forward, ids):
+            raise _forgetful(model)
+        forward.takes_chunks = _takes_chunks(forward, ids)
     install_hooks(model)
     recorder, reason = _try_recording(model, ids, default, ROUNDING[element])
     if not reason:
         specs = {layer: call.spec for layer, call in recorder.layer_calls.items()}
         layers = tuple(specs.get(i) for i in range(n_layers(model)))
         return Findings(forward, _footprint(model, recorder, 0), layers, "recorded", "")
+    set_attention(model, default)
+    expected = _feed(forward, ids, forward.new_cache())
     set_attention(model, "eager")
     recorder = Recorder(attention=False)
     eager = _pass(model, ids, recorder, weights=True)
@@ -82,18 +88,9 @@ def n_layers(model: PreTrainedModel) -> int:
     return int(model.config.get_text_config(decoder=True).num_hidden_layers)
 
 
-def _logits(forward: Forward, ids: NDArray[np.int64]) -> torch.Tensor:
-    """Logits [V] after `ids`, of the model as it came.
-
-    Raises:
-        ModelError: it remembers anywhere but in the cache it is given: it would forget, or mix two runs up.
-    """
-    model, cache = forward.model, forward.new_cache()
-    if getattr(type(model), "_supports_default_dynamic_cache", bool)():
-        logits = _feed(forward, ids, cache)
-        if cache_sizes(cache)[1].any() and not (model._is_stateful and _mixes_runs(forward, ids)):
-            return logits
-    raise ModelError(
+def _forgetful(model: PreTrainedModel) -> ModelError:
+    """The refusal of a model that remembers anywhere but in the cache it is given: its runs would mix."""
+    return ModelError(
         N_("{name} does not keep what it has read in a KV cache, so its runs could not be kept apart."),
         LOAD_ANOTHER,
         name=model.config.model_type,
@@ -110,11 +107,12 @@ def _mixes_runs(forward: Forward, ids: NDArray[np.int64]) -> bool:
     return _distance(_feed(forward, ids[-1:], disturbed), expected) > 0.02  # atomic sums on a GPU are not repeatable
 
 
-def _takes_chunks(forward: Forward, ids: NDArray[np.int64], expected: torch.Tensor) -> bool:
+def _takes_chunks(forward: Forward, ids: NDArray[np.int64]) -> bool:
     """Whether a pass over several positions goes on from the recurrent state instead of starting anew."""
     cache = forward.new_cache()
     _feed(forward, ids[: N_PROBED // 2], cache)
-    return _distance(_feed(forward, ids[N_PROBED // 2 :], cache), expected) < 0.05  # scans and steps round differently
+    in_chunks, whole = _feed(forward, ids[N_PROBED // 2 :], cache), _feed(forward, ids, forward.new_cache())
+    return _distance(in_chunks, whole) < 0.05  # scans and steps round differently
 
 
 def _try_recording(
@@ -193,11 +191,19 @@ def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 def _pass(model: PreTrainedModel, ids: NDArray[np.int64], recorder: Recorder, weights: bool) -> PassResult:
     forward = Forward(model, eager_weights=weights)
-    return forward(ids, forward.new_cache(), recorder, weights)
+    return _run(forward, ids, forward.new_cache(), recorder, weights)
 
 
 def _feed(forward: Forward, ids: NDArray[np.int64], cache: Cache) -> torch.Tensor:
-    return forward(ids, cache, Recorder(attention=False), weights=False).logits.float()
+    return _run(forward, ids, cache, Recorder(attention=False), weights=False).logits.float()
+
+
+def _run(forward: Forward, ids: NDArray[np.int64], cache: Cache, recorder: Recorder, weights: bool) -> PassResult:
+    """One pass, after which something must be in the cache."""
+    result = forward(ids, cache, recorder, weights)
+    if not cache_sizes(cache)[1].any():
+        raise _forgetful(forward.model)
+    return result
 
 
 def _in_order(recorder: Recorder) -> list[LayerAttention]:

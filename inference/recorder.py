@@ -225,7 +225,7 @@ def _keep_hidden(module: torch.nn.Module, args: Any, output: Any) -> None:
     if recorder is None:
         return
     recorder.n_layers_done += 1
-    hidden = output[0] if isinstance(output, tuple) else output
+    hidden = output[0] if isinstance(output, (tuple, list)) else output
     if recorder.hidden and hidden.ndim == 3:  # not where a layer hands on several streams at once (Gemma 3n)
         last = hidden[0, -1]
         recorder.hidden_states.append(last.clone() if hidden.shape[1] > 1 else last)
