@@ -12,7 +12,7 @@ from ui.literal import literal
 from ui.worker import Job
 
 POLL_S = 0.25
-BEAT_S = 20.0
+BEAT_S = 5.0  # within the grace that a closed tab has
 SHOWN_PROMPT, SHOWN = 60, 400  # tokens
 
 

@@ -145,12 +145,12 @@ class Worker:
 
     def claim(self, job: Job, owner: str) -> None:
         """Its owner is back, perhaps as a new session."""
-        job.owner, job.gone_since = owner, None
+        job.owner = owner
         self.beat(job)
 
     def beat(self, job: Job) -> None:
-        """Its owner's page is still there."""
-        job.seen_at = self._clock()
+        """A page that shows it is there, also if another one that had opened its link was closed."""
+        job.seen_at, job.gone_since = self._clock(), None
 
 
 class _Lane:

@@ -160,6 +160,23 @@ def test_a_closed_tab_cancels_after_a_grace_and_a_reload_within_it_does_not() ->
     assert (back.state, back.owner) == ("done", "back again")
 
 
+def test_a_second_page_that_opened_the_link_and_was_closed_does_not_cancel_the_first_ones_run() -> None:
+    gate, now = Gate(), [0.0]
+    worker = Worker(lambda name, say: gate.model, clock=lambda: now[0])
+    mine = job("first")
+    worker.submit(mine)
+    gate.step()
+    gate.wait()
+    worker.claim(mine, "second")
+    worker.leave(mine)
+    now[0] = GRACE_S - 1
+    worker.beat(mine)
+    now[0] += GRACE_S
+    gate.open()
+    ended(mine)
+    assert mine.state == "done"
+
+
 def test_a_page_that_falls_silent_cancels_its_run_and_one_that_is_heard_does_not() -> None:
     gate, now = Gate(), [0.0]
     worker = Worker(lambda name, say: gate.model, clock=lambda: now[0])
