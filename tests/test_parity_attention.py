@@ -19,6 +19,7 @@ from tests.tiny import (
     CHUNKS,
     NAMES,
     PROMPT,
+    SLIDING,
     WINDOW,
     attention_layers,
     build,
@@ -234,9 +235,11 @@ def test_router_choices_are_those_of_the_router_modules(name: str, prefill_chunk
             )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in TIES | STREAMS])
-def test_hidden_states_are_the_layers_outputs_and_the_last_one_is_before_the_final_norm(name: str) -> None:
-    trace = greedy(name)
+@pytest.mark.parametrize(("name", "prefill_chunk"), [case for case in CHUNKS if case[0] not in TIES | STREAMS])
+def test_hidden_states_are_the_layers_outputs_and_the_last_one_is_before_the_final_norm(
+    name: str, prefill_chunk: int | None
+) -> None:
+    trace = greedy(name, prefill_chunk)
     expected = reference(name, fed_ids(trace))
     for step in trace.steps:
         last = rows_of(trace, step.index).stop - 1
@@ -268,6 +271,13 @@ def test_a_model_whose_layers_differ_in_head_dim_loads_as_it_comes() -> None:
     model = build("gemma4_text")
     model.config.allow_global_per_layer_attribute_access = False  # as in a checkpoint
     assert wrap(model, byte_tokenizer(), "gemma4_text").facts.attention == "recorded"
+
+
+@pytest.mark.parametrize("name", ["cohere2", "gemma2", "gemma3_text", "gemma3n_text", "gpt_oss", "mistral", "phi3"])
+def test_the_window_of_a_layer_is_what_the_config_gives_it(name: str) -> None:
+    config = build(name).config
+    kinds = getattr(config, "layer_types", None) or [SLIDING] * config.num_hidden_layers
+    assert [spec.window for spec in loaded(name).layers] == [WINDOW if kind == SLIDING else None for kind in kinds]
 
 
 def test_the_window_is_past_in_these_tests() -> None:
