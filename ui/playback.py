@@ -29,36 +29,29 @@ STRIP_HEIGHT = 132
 @st.fragment
 def playback(trace: Trace) -> None:
     """Everything about the run on show; moving to another step runs this part of the page alone."""
-    step = _strip(trace)
+    step = player(trace, st.session_state.get("step", 0), t=_, key="player", height=STRIP_HEIGHT)
+    st.session_state["step"] = step
     metric_row(trace, step, t=_, palette=session.palette())
     layer, head = _explain(trace, step)
     _charts(trace, step, layer, head)
+    with st.expander(_("What was fed, what is in the cache, what was chosen")):
+        st.dataframe(pd.DataFrame(step_table(trace, step)), hide_index=True)
     with st.expander(_("All steps as a table")):
         st.dataframe(table(trace), hide_index=True)
     _downloads(trace, step, layer, head)
 
 
-def _strip(trace: Trace) -> int:
-    step = player(trace, st.session_state.get("step", 0), t=_, key="player", height=STRIP_HEIGHT)
-    st.session_state["step"] = step
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.text(finish_words(trace))
-        with st.container(horizontal=True, width="content"):
-            run_tree()
-            branch_menu(trace, step)
-    return step
-
-
 def _explain(trace: Trace, step: int) -> tuple[int, int]:
-    """The step in words and as a table, beside the choice of layer and head."""
-    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        with st.container(width="stretch"):
+    """The step and the end of the run in words, beside the choice of layer and head and the ways to other runs."""
+    layers = recorded_layers(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        with st.container(width="stretch", gap="xxsmall"):
             st.text(step_words(trace, step))
-        layers = recorded_layers(trace)
-        layer = st.selectbox(_("Layer"), layers, index=len(layers) // 2, key="layer", width=110)
-        head = st.selectbox(_("Head"), range(trace.model.n_heads), key="head", width=110)
-    with st.expander(_("What was fed, what is in the cache, what was chosen")):
-        st.dataframe(pd.DataFrame(step_table(trace, step)), hide_index=True)
+            st.text(finish_words(trace))
+        layer = st.selectbox(_("Layer"), layers, index=len(layers) // 2, key="layer", width=90)
+        head = st.selectbox(_("Head"), range(trace.model.n_heads), key="head", width=90)
+        run_tree()
+        branch_menu(trace, step)
     return layer, head
 
 

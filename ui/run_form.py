@@ -33,25 +33,24 @@ KEEP: Any = {"persist_state": "session"}
 def run_form() -> None:
     """The form; a valid request is queued and the page runs again."""
     _begin()
+    busy = session.job() is not None and not session.job().ended
     with st.container(border=True):
-        st.text_area(_("Prompt"), key="prompt", height=84, help=_("Any text; it is taken literally."), **KEEP)
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            start = _row()
+            st.text_area(
+                _("Prompt"), key="prompt", height=68, label_visibility="collapsed", placeholder=_("Prompt"), **KEEP
+            )
+            start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy, key="start")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            _row()
         asked = _asked()
-        title = _("Before you run: what the template adds, the settings in effect, and what the record takes")
-        before = st.expander(title, key="before", on_change="rerun")
-        if before.open:
-            with before:
-                preview(asked)
+        if st.session_state["preview"]:
+            preview(asked)
     if start or st.session_state.pop("run at once", False):
         _submit(asked)
 
 
-def _row() -> bool:
-    busy = session.job() is not None and not session.job().ended
-    start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy, key="start")
+def _row() -> None:
     _model()
-    st.number_input(_("New tokens"), 1, session.limits().new_tokens, key="max_new_tokens", width=130, **KEEP)
     st.toggle(_("Chat"), key="chat", help=_("Put the prompt through the model's chat template."), **KEEP)
     with st.popover(_("Conversation"), icon=":material/forum:", disabled=not st.session_state["chat"]):
         _conversation()
@@ -63,7 +62,12 @@ def _row() -> bool:
         _open()
     with st.popover(_("Share"), icon=":material/link:"):
         _share()
-    return start
+    st.toggle(
+        _("Preview"),
+        key="preview",
+        help=_("Before you run: what the template adds, the settings in effect, and what the record takes"),
+        **KEEP,
+    )
 
 
 def _model() -> None:
@@ -78,6 +82,7 @@ def _model() -> None:
         format_func=_model_name,
         key="model",
         width=250,
+        label_visibility="collapsed",
         accept_new_options=any_model,
         help=_("Pick one, or type a folder, a .gguf file or a hub id such as owner/model.") if any_model else None,
         **KEEP,
@@ -136,20 +141,21 @@ def _conversation() -> None:
 
 
 def _settings() -> None:
+    st.number_input(_("New tokens"), 1, session.limits().new_tokens, key="max_new_tokens", **KEEP)
     st.segmented_control(
         _("Decoding"), list(DECODING), format_func=lambda name: _(DECODING[name]), key="decoding", required=True, **KEEP
     )
-    if st.session_state["decoding"] == "random":
-        left, right = st.columns(2)
-        left.number_input(_("Temperature"), 0.0, None, step=0.05, key="temperature", placeholder=_("off"), **KEEP)
-        right.number_input(_("Top-k"), 0, None, key="top_k", placeholder=_("off"), **KEEP)
-        left.number_input(_("Top-p"), 0.0, 1.0, step=0.01, key="top_p", placeholder=_("off"), **KEEP)
-        right.number_input(_("Min-p"), 0.0, 1.0, step=0.01, key="min_p", placeholder=_("off"), **KEEP)
-        left.number_input(_("Seed"), 0, None, key="seed", placeholder=_("drawn anew"), **KEEP)
-    if st.session_state["decoding"] != "checkpoint":
-        st.number_input(
-            _("Repetition penalty"), 0.01, None, step=0.05, key="repetition_penalty", placeholder=_("off"), **KEEP
-        )
+    decoding, off = st.session_state["decoding"], _("off")
+    left, right = st.columns(2)
+    if decoding == "random":
+        left.number_input(_("Temperature"), 0.0, None, step=0.05, key="temperature", placeholder=off, **KEEP)
+        right.number_input(_("Top-k"), 0, None, key="top_k", placeholder=off, **KEEP)
+        left.number_input(_("Top-p"), 0.0, 1.0, step=0.01, key="top_p", placeholder=off, **KEEP)
+        right.number_input(_("Min-p"), 0.0, 1.0, step=0.01, key="min_p", placeholder=off, **KEEP)
+        right.number_input(_("Seed"), 0, None, key="seed", placeholder=_("drawn anew"), **KEEP)
+    if decoding != "checkpoint":
+        name = _("Repetition penalty")
+        left.number_input(name, 0.01, None, step=0.05, key="repetition_penalty", placeholder=off, **KEEP)
     st.text_area(_("Stop strings, one a line"), key="stop", height=80, help=_("Write \\n for a line break."), **KEEP)
     st.toggle(_("Keep the stop string in the text"), key="include_stop", **KEEP)
     st.pills(
