@@ -47,9 +47,7 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     caches = {"XDG_CACHE_HOME": str(scratch), "INFEROSCOPE_CACHE": str(cache_root().parent)}
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", port]
     with log.open("w") as output:
-        server = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | caches, stdout=output, stderr=subprocess.STDOUT
-        )
+        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | caches, stdout=output, stderr=subprocess.STDOUT)
     try:
         _wait_until_healthy(server, address, log)
         yield address
