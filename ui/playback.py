@@ -34,10 +34,8 @@ def playback(trace: Trace) -> None:
     metric_row(trace, step, t=_, palette=session.palette())
     layer, head = _explain(trace, step)
     _charts(trace, step, layer, head)
-    with st.expander(_("What was fed, what is in the cache, what was chosen")):
-        st.dataframe(pd.DataFrame(step_table(trace, step)), hide_index=True)
-    with st.expander(_("All steps as a table")):
-        st.dataframe(table(trace), hide_index=True)
+    _table(_("What was fed, what is in the cache, what was chosen"), lambda: pd.DataFrame(step_table(trace, step)))
+    _table(_("All steps as a table"), lambda: table(trace))
     _downloads(trace, step, layer, head)
 
 
@@ -53,6 +51,13 @@ def _explain(trace: Trace, step: int) -> tuple[int, int]:
         run_tree()
         branch_menu(trace, step)
     return layer, head
+
+
+def _table(title: str, make: Callable[[], pd.DataFrame]) -> None:
+    """A table that is made, sent and drawn when it is opened: the first paint has no need of it."""
+    expander = st.expander(title, key=title, on_change="rerun")
+    if expander.open:
+        expander.dataframe(make(), hide_index=True)
 
 
 def _charts(trace: Trace, step: int, layer: int, head: int) -> None:

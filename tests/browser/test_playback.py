@@ -179,6 +179,15 @@ def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_serv
     assert width <= 800
 
 
+def test_the_tables_of_the_page_are_drawn_when_they_are_opened(reader: Page) -> None:
+    tables = reader.get_by_test_id("stDataFrame")
+    expect(tables).to_have_count(0)
+    reader.get_by_text("All steps as a table").click()
+    expect(tables).to_have_count(1, timeout=20_000)
+    reader.get_by_text("What was fed, what is in the cache, what was chosen").click()
+    expect(tables).to_have_count(2, timeout=20_000)
+
+
 def test_a_model_that_is_not_there_is_refused_with_the_nearest_ones_and_the_run_on_show_stays(
     page: Page, app_server: str
 ) -> None:
