@@ -35,10 +35,33 @@ def branch(
 
     Raises:
         TraceError: the step's logits are not all there, so its figures would not be true.
-        RequestError: no such step or token.
+        RequestError: no such step or token, or a step past `max_new_tokens`.
     """
+    max_new_tokens = max_new_tokens or trace.request.max_new_tokens
+    _check(model, trace, step, token_id, max_new_tokens)
+    request = replace(
+        trace.request,
+        prompt_ids=tuple(token.id for token in trace.prompt_tokens),
+        max_new_tokens=max_new_tokens,
+        sampling=trace.sampling,
+        ignore_eos=not trace.eos_ids,
+    )
+    copied = None
+    if cache is not None:
+        copied = cache_prefix(cache, model.forward.new_cache(), trace.n_prompt + step)
+    return Generation(model, request, start=Start(trace.steps[:step], trace.steps[step], token_id, copied))
+
+
+def _check(model: LoadedModel, trace: Trace, step: int, token_id: int, max_new_tokens: int) -> None:
     if not 0 <= step < len(trace.steps):
         raise RequestError(N_("There is no step {step}; the run has {n}."), step=step, n=len(trace.steps))
+    if step >= max_new_tokens:
+        raise RequestError(
+            N_("Step {step} lies past the {n} new tokens that a run may have."),
+            N_("Choose an earlier step, or allow more new tokens."),
+            step=step,
+            n=max_new_tokens,
+        )
     if not 0 <= token_id < model.facts.vocab_size:
         raise RequestError(
             N_("There is no token {token_id}; the vocabulary ends at {last}."),
@@ -53,17 +76,6 @@ def branch(
             model=model.facts.name,
         )
     trace.logits(step)
-    request = replace(
-        trace.request,
-        prompt_ids=tuple(token.id for token in trace.prompt_tokens),
-        max_new_tokens=max_new_tokens or trace.request.max_new_tokens,
-        sampling=trace.sampling,
-        ignore_eos=not trace.eos_ids,
-    )
-    copied = None
-    if cache is not None:
-        copied = cache_prefix(cache, model.forward.new_cache(), trace.n_prompt + step)
-    return Generation(model, request, start=Start(trace.steps[:step], trace.steps[step], token_id, copied))
 
 
 def find_token(model: LoadedModel, text: str) -> int:

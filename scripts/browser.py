@@ -74,9 +74,7 @@ def _candidates(environ: Mapping[str, str], places: Iterable[str] | None) -> Ite
     yield from USUAL_PLACES if places is None else places
     if places is None:
         # in a process of its own: the driver may not start, and a caller may have one running
-        asked = subprocess.run(
-            [sys.executable, "-c", DOWNLOAD_PATH], capture_output=True, check=False, text=True
-        )
+        asked = subprocess.run([sys.executable, "-c", DOWNLOAD_PATH], capture_output=True, check=False, text=True)
         yield asked.stdout.strip()
 
 

@@ -130,6 +130,8 @@ def test_a_branch_that_cannot_be_true_is_refused() -> None:
         branch(embedded(), trace, 24, 5)
     with pytest.raises(RequestError, match="vocabulary ends at 49151"):
         branch(embedded(), trace, 2, 49152)
+    with pytest.raises(RequestError, match="Step 5 lies past the 5 new tokens"):
+        branch(embedded(), trace, 5, 5, max_new_tokens=5)
     few = GenerationRequest(prompt="a", max_new_tokens=2, record=RecordOptions(logits=5))
     partial = record(embedded(), few)
     with pytest.raises(TraceError, match="does not hold the logits"):

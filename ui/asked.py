@@ -13,6 +13,7 @@ from inference.request import GenerationRequest, RecordOptions
 from inference.sampling_params import SamplingParams
 
 PARTS = {"logits": N_("logits"), "attention": N_("attention"), "hidden": N_("hidden states"), "router": N_("experts")}
+ROLES = {"user": N_("user"), "assistant": N_("assistant")}
 MAX_LINK = 8000  # characters; longer addresses are cut by some browsers and chats
 
 
@@ -102,6 +103,7 @@ def _fits(name: str, value: Any) -> bool:
     except (InferenceError, TypeError, ValueError, AttributeError):
         return False
     kinds = {"decoding": value in ("checkpoint", "greedy", "random"), "record": set(asked.record) <= set(PARTS)}
+    kinds["turns"] = all(role in ROLES and isinstance(text, str) for role, text in asked.turns)
     kinds |= {"chat": isinstance(value, bool), "include_stop": isinstance(value, bool)}
     return kinds.get(name, True)
 

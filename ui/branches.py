@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from inference.catalogue import entries
-from inference.errors import TraceError
+from inference.errors import N_, InferenceError, TraceError
 from inference.tokens import visible
 from inference.trace import Trace
 from ui import session
@@ -17,6 +18,7 @@ from ui.worker import Job, Start
 
 if TYPE_CHECKING:
     from inference.engine import Generation
+    from inference.forward import Cache
     from inference.models import LoadedModel
 
 N_CHOICES = 12
@@ -37,10 +39,10 @@ def branch_menu(trace: Trace, step: int) -> None:
             label = f"{literal(token.display)}  ·  {prob:.1%}"
             chosen = token_id == trace.steps[step].token_id
             if st.button(label, key=f"branch {token_id}", width="stretch", disabled=chosen):
-                _start(trace, _by_id(trace, step, token_id))
+                _start(trace, step, token_id)
         text = st.text_input(_("Or type the text of one token"), key="branch text")
         if st.button(_("Branch with this text"), key="branch by text", disabled=not text):
-            _start(trace, _by_text(trace, step, text))
+            _start(trace, step, text)
 
 
 def run_tree() -> None:
@@ -75,37 +77,39 @@ def _title(job: Job) -> str:
     return visible(prompt.encode("utf-8", "ignore"))[:40] or _("a run")
 
 
-def _start(trace: Trace, start: tuple[int, Start]) -> None:
-    names = {entry.name: entry.id for entry in entries().values()}
-    parent = session.shown()
-    model = parent.model_name if parent is not None else names.get(trace.model.name)
-    if model is None:
-        st.text(_("{name} is not in the catalogue, so this run cannot be continued here.", name=trace.model.name))
-        return
-    step, begin = start
-    new = Job(session.session_id(), model, begin, trace.request.max_new_tokens)
-    new.parent, new.left_at = (None if parent is None else parent.key), step
-    session.submit(new)
+def _start(trace: Trace, step: int, token: int | str) -> None:
+    """Queue the branch with a token, given by its id or its text; what this server does not allow is said."""
+    parent, cache = session.shown(), session.cache_of(trace)
+    bounded = replace(trace, request=session.limits().bound(trace.request))
+    try:
+        name = _model_name(trace, parent)
+        session.limits().check_model(name)
+        session.limits().check_prompt(trace.n_prompt)
+    except InferenceError as error:
+        session.complain(error)
+    else:
+        start = _branching(bounded, step, token, cache)
+        new = Job(session.session_id(), name, start, bounded.request.max_new_tokens)
+        new.parent, new.left_at = (None if parent is None else parent.key), step
+        session.submit(new)
     st.rerun()
 
 
-def _by_id(trace: Trace, step: int, token_id: int) -> tuple[int, Start]:
-    cache = session.cache_of(trace)
+def _model_name(trace: Trace, parent: Job | None) -> str:
+    names = {entry.name: entry.id for entry in entries().values()}
+    name = parent.model_name if parent is not None else names.get(trace.model.name)
+    if name is None:
+        raise TraceError(
+            N_("{name} is not in the catalogue, so this run cannot be continued here."), name=trace.model.name
+        )
+    return name
 
-    def start(model: LoadedModel) -> Generation:
-        from inference.branch import branch
 
-        return branch(model, trace, step, token_id, cache)
-
-    return step, start
-
-
-def _by_text(trace: Trace, step: int, text: str) -> tuple[int, Start]:
-    cache = session.cache_of(trace)
-
+def _branching(trace: Trace, step: int, token: int | str, cache: Cache | None) -> Start:
     def start(model: LoadedModel) -> Generation:
         from inference.branch import branch, find_token
 
-        return branch(model, trace, step, find_token(model, text), cache)
+        token_id = token if isinstance(token, int) else find_token(model, token)
+        return branch(model, trace, step, token_id, cache)
 
-    return step, start
+    return start

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inference.catalogue import Entry, entries
 from inference.errors import N_, RequestError
+from inference.request import GenerationRequest
 
 MIB = 2**20
 
@@ -56,6 +57,11 @@ class Limits:
                 name=name,
                 allowed=", ".join(entry.id for entry in self.allowed()),
             )
+
+    def bound(self, request: GenerationRequest) -> GenerationRequest:
+        """The request of a run that was made elsewhere, held to what this server gives a run of its own."""
+        record = replace(request.record, max_trace_bytes=min(request.record.max_trace_bytes, self.trace_bytes))
+        return replace(request, max_new_tokens=min(request.max_new_tokens, self.new_tokens), record=record)
 
     def check_prompt(self, n_tokens: int) -> None:
         """Refuse a prompt that is longer than this server takes."""

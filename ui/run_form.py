@@ -11,7 +11,7 @@ from inference.catalogue import entries
 from inference.errors import N_, InferenceError
 from inference.trace import Trace
 from ui import session
-from ui.asked import PARTS, Asked, from_link, link
+from ui.asked import PARTS, ROLES, Asked, from_link, link
 from ui.i18n import _, error_text
 from ui.literal import literal
 from ui.preview import preview
@@ -97,6 +97,7 @@ def _begin() -> None:
     usual = Asked(prompt=EXAMPLES["Gravity"])
     for field in fields(Asked):
         st.session_state[field.name] = given.get(field.name, getattr(usual, field.name))
+    st.session_state["max_new_tokens"] = min(st.session_state["max_new_tokens"], session.limits().new_tokens)
     if not session.limits().allows(st.session_state["model"]):
         st.session_state["model"] = session.limits().allowed()[0].id
     st.session_state["run at once"] = st.query_params.get("run") == "1" and session.job() is None
@@ -124,16 +125,17 @@ def _submit(asked: Asked) -> None:
 def _conversation() -> None:
     st.text_area(_("System text"), key="system", height=80, **KEEP)
     st.text(_("Turns before the prompt"))
-    roles = {"user": _("user"), "assistant": _("assistant")}
-    rows = [{"role": role, "text": text} for role, text in st.session_state["turns"]]
+    if "turns editor" not in st.session_state:  # the editor keeps its changes apart from the rows that it began with
+        rows = [{"role": role, "text": text} for role, text in st.session_state["turns"]]
+        st.session_state["first turns"] = rows or [{"role": "user", "text": ""}]
     columns = {
         "role": st.column_config.SelectboxColumn(
-            _("Role"), options=list(roles), required=True, default="user", format_func=roles.__getitem__
+            _("Role"), options=list(ROLES), required=True, default="user", format_func=lambda role: _(ROLES[role])
         ),
         "text": st.column_config.TextColumn(_("Text"), required=True, width="large"),
     }
     edited = st.data_editor(
-        rows or [{"role": "user", "text": ""}], num_rows="dynamic", column_config=columns, key="turns editor", width=520
+        st.session_state["first turns"], num_rows="dynamic", column_config=columns, key="turns editor", width=520
     )
     st.session_state["turns"] = tuple(
         (row["role"], row["text"]) for row in edited if row.get("role") and row.get("text")

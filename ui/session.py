@@ -101,7 +101,10 @@ def attend() -> None:
     if key and "job" not in st.session_state:
         job = shelf().find(key)
         if job is not None:
-            worker().claim(job, session_id())
+            # after a reload every run of the tab; where that tab is still open, only the one that was shared
+            for one in shelf().of(job.owner):
+                if one is job or one.gone_since is not None:
+                    worker().claim(one, session_id())
             st.session_state["job"] = job
 
 

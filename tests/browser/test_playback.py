@@ -118,6 +118,8 @@ def test_another_token_makes_a_branch_and_the_tree_leads_back(page: Page, app_se
     page.get_by_role("button", name="Runs").click()
     page.get_by_role("button", name=re.compile("What·is·gravity")).click()
     expect(page.get_by_text("Gra (id 22007) was chosen")).to_be_visible(timeout=20_000)
+    page.reload()
+    expect(page.get_by_role("button", name="Runs")).to_be_visible(timeout=30_000)
 
 
 def test_a_broken_run_file_is_refused_and_the_run_on_show_stays(reader: Page, tmp_path: Path) -> None:
@@ -177,6 +179,24 @@ def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_serv
     expect(page.get_by_text("Decode fed one token, Gra")).to_be_visible(timeout=10_000)
     width = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
     assert width <= 800
+
+
+def test_a_conversation_of_several_turns_becomes_the_prompt(page: Page, app_server: str) -> None:
+    open_app(page, app_server, "/?max_new_tokens=2&decoding=greedy&prompt=And+then")
+    page.get_by_role("button", name="Conversation").click()
+    editor = page.get_by_test_id("stDataFrame").locator("canvas").first
+    for row, text in enumerate(("Name a colour.", "Name a fruit.")):
+        editor.click(position={"x": 250, "y": 35 + 17 + 35 * row})
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(500)
+    page.keyboard.press("Escape")
+    run_button(page).click()
+    finished(page)
+    expect(page.get_by_text("Ended by the limit of 2 new tokens.")).to_be_visible(timeout=LONG)
+    prompt = "".join(page.locator(".strip .chip.prompt").all_text_contents()).replace("·", " ")
+    turns = ("Name a colour.", "Name a fruit.", "And then")
+    assert re.findall(r"user↵(.*?)<\|im_end\|>", prompt) == list(turns)
 
 
 def test_the_tables_of_the_page_are_drawn_when_they_are_opened(reader: Page) -> None:

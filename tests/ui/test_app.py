@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from inference.errors import N_, InferenceError, NumericalError
 from inference.trace import Trace
+from ui.limits import Limits
 from ui.literal import literal
 from ui.preview import written_by_you
 from ui.words import finish_words, step_table, step_words
@@ -55,6 +56,11 @@ def test_a_link_of_any_kind_opens_the_page(query: dict[str, str]) -> None:
     app = opened(**query)
     assert not app.exception
     assert app.text_area(key="prompt").value == query.get("prompt", "What is gravity?")
+
+
+def test_a_link_cannot_ask_for_more_new_tokens_than_the_server_makes() -> None:
+    app = opened(max_new_tokens="999999")
+    assert app.number_input(key="max_new_tokens").value == app.session_state["max_new_tokens"] == Limits().new_tokens
 
 
 def test_the_demo_run_in_words() -> None:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from inference import SamplingParams
+from inference import GenerationRequest, RecordOptions, SamplingParams
 from inference.errors import RequestError
 from ui.asked import Asked, from_link, link
 from ui.limits import Limits, is_local, read
@@ -43,7 +43,7 @@ def test_a_link_holds_only_what_was_changed_and_refuses_to_be_endless() -> None:
     [
         {"max_new_tokens": "-3"}, {"max_new_tokens": "many"}, {"temperature": "-1"}, {"temperature": '"hot"'},
         {"turns": "7"}, {"record": '["everything"]'}, {"decoding": "beam"}, {"chat": "1"}, {"surprise": "1"},
-        {"top_k": "[1]"},
+        {"top_k": "[1]"}, {"turns": '[["user", 5]]'}, {"turns": '[["tool", "x"]]'}, {"turns": '[["user"]]'},
     ],
 )  # fmt: skip
 def test_what_does_not_fit_in_a_link_is_left_out(query: dict[str, str]) -> None:
@@ -92,3 +92,11 @@ def test_a_model_from_outside_the_catalogue_may_be_named_only_where_the_server_l
     assert (limited.allows("smollm2-135m"), limited.any_model) == (True, False)
     with pytest.raises(RequestError, match=r"does not run gpt2\. Choose one of smollm2-135m"):
         limited.check_model("gpt2")
+
+
+def test_a_run_from_elsewhere_is_held_to_the_servers_limits() -> None:
+    request = GenerationRequest(prompt="a", max_new_tokens=10**6, record=RecordOptions(max_trace_bytes=10**12))
+    bound = Limits(new_tokens=30, trace_bytes=40).bound(request)
+    assert (bound.max_new_tokens, bound.record.max_trace_bytes, bound.prompt) == (30, 40, "a")
+    small = GenerationRequest(prompt="a", max_new_tokens=3, record=RecordOptions(max_trace_bytes=7))
+    assert Limits().bound(small) == small
