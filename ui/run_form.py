@@ -97,6 +97,9 @@ def _begin() -> None:
     usual = Asked(prompt=EXAMPLES["Gravity"])
     for field in fields(Asked):
         st.session_state[field.name] = given.get(field.name, getattr(usual, field.name))
+    st.session_state["n turns"] = 0
+    for turn in st.session_state["turns"]:
+        _add_turn(*turn)
     st.session_state["max_new_tokens"] = min(st.session_state["max_new_tokens"], session.limits().new_tokens)
     if not session.limits().allows(st.session_state["model"]):
         st.session_state["model"] = session.limits().allowed()[0].id
@@ -124,22 +127,25 @@ def _submit(asked: Asked) -> None:
 
 def _conversation() -> None:
     st.text_area(_("System text"), key="system", height=80, **KEEP)
-    st.text(_("Turns before the prompt"))
-    if "turns editor" not in st.session_state:  # the editor keeps its changes apart from the rows that it began with
-        rows = [{"role": role, "text": text} for role, text in st.session_state["turns"]]
-        st.session_state["first turns"] = rows or [{"role": "user", "text": ""}]
-    columns = {
-        "role": st.column_config.SelectboxColumn(
-            _("Role"), options=list(ROLES), required=True, default="user", format_func=lambda role: _(ROLES[role])
-        ),
-        "text": st.column_config.TextColumn(_("Text"), required=True, width="large"),
-    }
-    edited = st.data_editor(
-        st.session_state["first turns"], num_rows="dynamic", column_config=columns, key="turns editor", width=520
-    )
-    st.session_state["turns"] = tuple(
-        (row["role"], row["text"]) for row in edited if row.get("role") and row.get("text")
-    )
+    turns = []
+    for at in range(st.session_state["n turns"]):
+        left, right = st.columns([1, 3])
+        role = left.selectbox(_("Role"), list(ROLES), format_func=lambda name: _(ROLES[name]), key=f"role {at}", **KEEP)
+        turns.append((role, right.text_area(_("Text"), key=f"turn {at}", height=68, **KEEP)))
+    with st.container(horizontal=True):
+        st.button(_("Add a turn before the prompt"), key="add turn", icon=":material/add:", on_click=_add_turn)
+        st.button(_("Remove the last turn"), key="remove turn", disabled=not turns, on_click=_remove_turn)
+    st.session_state["turns"] = tuple((role, text) for role, text in turns if text)
+
+
+def _add_turn(role: str = "", text: str = "") -> None:
+    at = st.session_state["n turns"]
+    st.session_state[f"role {at}"] = role or list(ROLES)[at % 2]
+    st.session_state[f"turn {at}"], st.session_state["n turns"] = text, at + 1
+
+
+def _remove_turn() -> None:
+    st.session_state["n turns"] -= 1
 
 
 def _settings() -> None:

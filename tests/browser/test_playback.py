@@ -184,19 +184,19 @@ def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_serv
 def test_a_conversation_of_several_turns_becomes_the_prompt(page: Page, app_server: str) -> None:
     open_app(page, app_server, "/?max_new_tokens=2&decoding=greedy&prompt=And+then")
     page.get_by_role("button", name="Conversation").click()
-    editor = page.get_by_test_id("stDataFrame").locator("canvas").first
-    for row, text in enumerate(("Name a colour.", "Name a fruit.")):
-        editor.click(position={"x": 250, "y": 35 + 17 + 35 * row})
-        page.keyboard.type(text)
-        page.keyboard.press("Enter")
-        page.wait_for_timeout(500)
+    for at, text in enumerate(("Name a colour.", "Blue.")):
+        page.get_by_role("button", name="Add a turn before the prompt").click()
+        page.get_by_role("textbox", name="Text", exact=True).nth(at).fill(text)
+        page.get_by_role("textbox", name="Text", exact=True).nth(at).press("Control+Enter")
     page.keyboard.press("Escape")
     run_button(page).click()
     finished(page)
     expect(page.get_by_text("Ended by the limit of 2 new tokens.")).to_be_visible(timeout=LONG)
     prompt = "".join(page.locator(".strip .chip.prompt").all_text_contents()).replace("·", " ")
-    turns = ("Name a colour.", "Name a fruit.", "And then")
-    assert re.findall(r"user↵(.*?)<\|im_end\|>", prompt) == list(turns)
+    assert prompt.endswith(
+        "<|im_start|>user↵Name a colour.<|im_end|>↵<|im_start|>assistant↵Blue.<|im_end|>↵"
+        "<|im_start|>user↵And then<|im_end|>↵<|im_start|>assistant↵"
+    )
 
 
 def test_the_tables_of_the_page_are_drawn_when_they_are_opened(reader: Page) -> None:

@@ -63,6 +63,18 @@ def test_a_link_cannot_ask_for_more_new_tokens_than_the_server_makes() -> None:
     assert app.number_input(key="max_new_tokens").value == app.session_state["max_new_tokens"] == Limits().new_tokens
 
 
+def test_turns_come_with_a_link_and_can_be_added_and_removed() -> None:
+    app = opened(turns='[["user", "a"], ["assistant", "b"]]')
+    assert app.session_state["turns"] == (("user", "a"), ("assistant", "b"))
+    app.button(key="add turn").click().run()
+    app.text_area(key="turn 2").set_value("c").run()
+    assert app.session_state["turns"] == (("user", "a"), ("assistant", "b"), ("user", "c"))
+    assert "%5B%22user%22%2C+%22c%22%5D" in "".join(code.value for code in app.code)  # the link to share
+    for _ in range(2):
+        app.button(key="remove turn").click().run()
+    assert app.session_state["turns"] == (("user", "a"),)
+
+
 def test_the_demo_run_in_words() -> None:
     trace = Trace.load(ROOT / "assets" / "demo.safetensors")
     assert finish_words(trace) == "Ended by the end token <|im_end|> (id 2)."
