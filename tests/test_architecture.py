@@ -73,6 +73,12 @@ def test_no_streamlit_call_is_made_from_the_modules_that_run_in_threads() -> Non
         assert "streamlit" not in imports(tree_of(ROOT / "ui" / f"{name}.py"))
 
 
+def test_only_the_command_line_prints() -> None:
+    calls = [(p.name, node) for p in FILES for node in ast.walk(tree_of(p)) if isinstance(node, ast.Call)]
+    printing = {name for name, call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"}
+    assert printing <= {"__main__.py", "cli_memory.py"}
+
+
 def test_a_page_reads_like_a_table_of_contents() -> None:
     for path in (ROOT / "pages").glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 80, path.name

@@ -97,8 +97,9 @@ def _start(trace: Trace, step: int, token: int | str) -> None:
 
 def _model_name(trace: Trace, parent: Job | None) -> str:
     names = {entry.name: entry.id for entry in entries().values()}
-    name = parent.model_name if parent is not None else names.get(trace.model.name)
-    if name is None:
+    made_here = parent is not None and parent.model_name  # not the demo, and not opened from a file
+    name = made_here or names.get(trace.model.name)
+    if not name:
         raise TraceError(
             N_("{name} is not in the catalogue, so this run cannot be continued here."), name=trace.model.name
         )

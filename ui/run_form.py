@@ -13,6 +13,7 @@ from inference.trace import Trace
 from ui import session
 from ui.asked import PARTS, ROLES, Asked, from_link, link
 from ui.i18n import _, error_text
+from ui.limits import MIB
 from ui.literal import literal
 from ui.preview import preview
 from ui.worker import Job, asking
@@ -27,6 +28,8 @@ EXAMPLES = {
     N_("A long text"): LONG,
 }
 DECODING = {"checkpoint": N_("As the checkpoint asks"), "greedy": N_("Greedy"), "random": N_("Random")}
+TEXTS = ["txt", "md", "py", "json", "csv"]
+VOCABULARY_MIB = 32  # a run file's tokens, beside its arrays
 KEEP: Any = {"persist_state": "session"}
 
 
@@ -181,24 +184,22 @@ def _take(text: str) -> None:
 
 
 def _open() -> None:
-    run = st.file_uploader(_("A run file"), type=["safetensors"], key="run file")
-    if run is not None and _is_new(run, "opened run"):
+    """Two uploaders, each empty again once its file was taken, so that the server does not keep the file too."""
+    n = st.session_state.setdefault("n opened", 0)
+    largest = -(-session.limits().trace_bytes // MIB) + VOCABULARY_MIB
+    run = st.file_uploader(_("A run file"), type=["safetensors"], key=f"run file {n}", max_upload_size=largest)
+    text = st.file_uploader(_("A text as prompt"), type=TEXTS, key=f"text file {n}", max_upload_size=1)
+    if run is None and text is None:
+        return
+    st.session_state["n opened"] = n + 1
+    if text is not None:
+        st.session_state["text to take"] = text.getvalue().decode("utf-8", "replace")
+    if run is not None:
         try:
             session.show(Trace.load(run.getvalue()))
         except InferenceError as error:
             session.complain(error)
-        st.rerun()
-    text = st.file_uploader(_("A text as prompt"), type=["txt", "md", "py", "json", "csv"], key="text file")
-    if text is not None and _is_new(text, "opened text"):
-        st.session_state["text to take"] = text.getvalue().decode("utf-8", "replace")
-        st.rerun()
-
-
-def _is_new(file: Any, key: str) -> bool:
-    if st.session_state.get(key) == file.file_id:
-        return False
-    st.session_state[key] = file.file_id
-    return True
+    st.rerun()
 
 
 def _share() -> None:

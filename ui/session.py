@@ -146,9 +146,11 @@ def trace() -> Trace:
 
 
 def show(opened: Trace) -> None:
-    """Put a run on show that was opened from a file."""
+    """Put a run on show that was opened from a file; it is kept, and counts, as one of the session's own."""
     st.query_params.pop("job", None)
-    st.session_state["shown"], st.session_state["trace"], st.session_state["step"] = None, opened, 0
+    found = Job(session_id(), "", None, opened.request.max_new_tokens, state="done", trace=opened)
+    shelf().put(found)
+    put_on_show(found)
 
 
 def cache_of(on_show: Trace) -> Any:

@@ -38,6 +38,7 @@ class Job:
     """One run on its way from the click to its trace.
 
     Attributes:
+        model_name: by which it is loaded; empty for a run from a file.
         key: unguessable name, by which a reloaded page finds its run again.
         start: makes the generation once the model is there; given up then, because it may hold another run's cache.
         note: what is being done, as a template to translate.

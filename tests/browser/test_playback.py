@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from inference.trace import Trace
 
+DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo.safetensors"
 LONG = 60_000  # the first run loads the model, and converts it on a machine that has never run it
 
 
@@ -131,6 +132,25 @@ def test_a_broken_run_file_is_refused_and_the_run_on_show_stays(reader: Page, tm
     expect(reader.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible()
 
 
+def test_a_run_file_opens_beside_the_runs_of_the_session(page: Page, app_server: str) -> None:
+    open_app(page, app_server, "/?max_new_tokens=2&decoding=greedy&run=1")
+    expect(page.get_by_text("Ended by the limit of 2 new tokens.")).to_be_visible(timeout=LONG)
+    page.get_by_role("button", name="Open a file").click()
+    page.locator("input[type=file]").first.set_input_files(DEMO)
+    expect(page.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible(timeout=30_000)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Runs").click()
+    expect(page.get_by_role("button", name=re.compile("What·is·gravity"))).to_have_count(2)
+
+
+def test_a_text_file_becomes_the_prompt(reader: Page, tmp_path: Path) -> None:
+    text = tmp_path / "prompt.txt"
+    text.write_text("Ein Text <mit> $Zeichen$\n", encoding="utf-8")
+    reader.get_by_role("button", name="Open a file").click()
+    reader.locator("input[type=file]").nth(1).set_input_files(text)
+    expect(reader.get_by_role("textbox", name="Prompt")).to_have_value("Ein Text <mit> $Zeichen$\n", timeout=20_000)
+
+
 def test_a_prompt_of_markup_is_shown_as_it_was_typed(page: Page, app_server: str) -> None:
     open_app(page, app_server, "/?max_new_tokens=2&decoding=greedy&chat=false")
     page.get_by_role("textbox", name="Prompt").fill("<b>x</b> $y$ *z* :smile: </script>")
@@ -169,8 +189,11 @@ def test_the_language_can_be_switched_and_comes_with_the_link(page: Page, app_se
 def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_server: str) -> None:
     page.set_viewport_size({"width": 800, "height": 1000})
     open_app(page, app_server)
-    strip = page.get_by_text("Gra", exact=True).first
-    strip.click()
+    on_strip = "() => document.activeElement.shadowRoot?.activeElement?.getAttribute('role') === 'listbox'"
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate(on_strip):
+            break
     page.keyboard.press("End")
     expect(page.get_by_text("step 24 of 24")).to_be_visible(timeout=10_000)
     page.keyboard.press("Home")
