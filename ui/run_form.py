@@ -14,7 +14,6 @@ from ui import session
 from ui.asked import PARTS, ROLES, Asked, from_link, link
 from ui.i18n import _, error_text
 from ui.limits import MIB
-from ui.literal import literal
 from ui.preview import preview
 from ui.worker import Job, asking
 
@@ -34,22 +33,23 @@ KEEP: Any = {"persist_state": "session"}
 
 
 def run_form() -> None:
-    """The form; a valid request is queued and the page runs again."""
+    """The form; a click on Run queues the request before the page runs again."""
     _begin()
-    busy = session.job() is not None and not session.job().ended
+    if st.session_state.pop("run at once", False):
+        _submit()
+        st.rerun()
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.text_area(
                 _("Prompt"), key="prompt", height=68, label_visibility="collapsed", placeholder=_("Prompt"), **KEEP
             )
-            start = st.button(_("Run"), type="primary", icon=":material/play_arrow:", disabled=busy, key="start")
+            st.button(
+                _("Run"), type="primary", icon=":material/play_arrow:", disabled=_busy(), key="start", on_click=_submit
+            )
         with st.container(horizontal=True, vertical_alignment="center"):
             _row()
-        asked = _asked()
         if st.session_state["preview"]:
-            preview(asked)
-    if start or st.session_state.pop("run at once", False):
-        _submit(asked)
+            preview(_asked())
 
 
 def _row() -> None:
@@ -111,34 +111,42 @@ def _begin() -> None:
 
 def _asked() -> Asked:
     values = {field.name: st.session_state.get(field.name, field.default) for field in fields(Asked)}
-    values["turns"] = tuple(tuple(turn) for turn in values["turns"])
+    turns = range(st.session_state["n turns"])
+    said = ((st.session_state[f"role {at}"], st.session_state[f"turn {at}"]) for at in turns)
+    values["turns"] = tuple((role, text) for role, text in said if text)
     values["record"] = tuple(values["record"])
     return Asked(**values)
 
 
-def _submit(asked: Asked) -> None:
-    try:
-        session.limits().check_model(asked.model)
-        request = asked.request(session.limits().trace_bytes)
-    except InferenceError as error:
-        st.error(literal(error_text(error)))
+def _busy() -> bool:
+    job = session.job()
+    return job is not None and not job.ended
+
+
+def _submit() -> None:
+    if _busy():  # a second click that came before the button was disabled
         return
-    start = asking(request, session.limits().check_prompt)
+    asked, limits = _asked(), session.limits()
+    try:
+        limits.check_model(asked.model)
+        request = limits.bound(asked.request(limits.trace_bytes))
+    except InferenceError as error:
+        session.complain(error)
+        return
+    start = asking(request, limits.check_prompt)
     session.submit(Job(session.session_id(), asked.model, start, request.max_new_tokens))
-    st.rerun()
 
 
 def _conversation() -> None:
     st.text_area(_("System text"), key="system", height=80, **KEEP)
-    turns = []
     for at in range(st.session_state["n turns"]):
         left, right = st.columns([1, 3])
-        role = left.selectbox(_("Role"), list(ROLES), format_func=lambda name: _(ROLES[name]), key=f"role {at}", **KEEP)
-        turns.append((role, right.text_area(_("Text"), key=f"turn {at}", height=68, **KEEP)))
+        left.selectbox(_("Role"), list(ROLES), format_func=lambda name: _(ROLES[name]), key=f"role {at}", **KEEP)
+        right.text_area(_("Text"), key=f"turn {at}", height=68, **KEEP)
+    none = not st.session_state["n turns"]
     with st.container(horizontal=True):
         st.button(_("Add a turn before the prompt"), key="add turn", icon=":material/add:", on_click=_add_turn)
-        st.button(_("Remove the last turn"), key="remove turn", disabled=not turns, on_click=_remove_turn)
-    st.session_state["turns"] = tuple((role, text) for role, text in turns if text)
+        st.button(_("Remove the last turn"), key="remove turn", disabled=none, on_click=_remove_turn)
 
 
 def _add_turn(role: str = "", text: str = "") -> None:
