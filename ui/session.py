@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from ui.shelf import Shelf
 from ui.worker import GRACE_S, Job, Worker
 
 WARM_UP_AFTER_S = 2.0  # the first page should not share the interpreter with the import of torch
+KEPT_BY_STREAMLIT_S = 120.0  # the state of a closed tab, in case its connection comes back
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
@@ -80,10 +82,16 @@ def _leave(owner: str) -> None:
     left = shelf().of(owner)
     for job in left:
         worker().leave(job)
-    if left:
-        timer = threading.Timer(GRACE_S + 1, lambda: shelf().sweep(time.monotonic()))
+    for seconds in (GRACE_S + 1, KEPT_BY_STREAMLIT_S + 10) if left else ():
+        timer = threading.Timer(seconds, _give_back)
         timer.daemon = True
         timer.start()
+
+
+def _give_back() -> None:
+    """Free what nobody can ask for any more; a session is full of cycles, which only the collector undoes."""
+    shelf().sweep(time.monotonic())
+    gc.collect()
 
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=_leave)
