@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from inference.catalogue import entries
-from inference.errors import N_, InferenceError, TraceError
+from inference.errors import InferenceError, TraceError
 from inference.tokens import visible
 from inference.trace import Trace
 from ui import session
@@ -82,8 +81,7 @@ def _start(trace: Trace, step: int, token: int | str) -> None:
     parent, cache = session.shown(), session.cache_of(trace)
     bounded = replace(trace, request=session.limits().bound(trace.request))
     try:
-        name = _model_name(trace, parent)
-        session.limits().check_model(name)
+        name = session.model_name(trace)
         session.limits().check_prompt(trace.n_prompt)
     except InferenceError as error:
         session.complain(error)
@@ -93,17 +91,6 @@ def _start(trace: Trace, step: int, token: int | str) -> None:
         new.parent, new.left_at = (None if parent is None else parent.key), step
         session.submit(new)
     st.rerun()
-
-
-def _model_name(trace: Trace, parent: Job | None) -> str:
-    names = {entry.name: entry.id for entry in entries().values()}
-    made_here = parent is not None and parent.model_name  # not the demo, and not opened from a file
-    name = made_here or names.get(trace.model.name)
-    if not name:
-        raise TraceError(
-            N_("{name} is not in the catalogue, so this run cannot be continued here."), name=trace.model.name
-        )
-    return name
 
 
 def _branching(trace: Trace, step: int, token: int | str, cache: Cache | None) -> Start:

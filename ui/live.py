@@ -21,17 +21,33 @@ def follow(job: Job) -> None:
     st.fragment(_follow, run_every=POLL_S)(job)
 
 
+def follow_work(job: Job, doing: str) -> None:
+    """Show work that is no run, what it is doing and its share done, and poll it as `follow` does."""
+    st.fragment(_follow_work, run_every=POLL_S)(job, doing)
+
+
 def heartbeat() -> None:
-    """Keep this session's run going from whatever page is open, until it has ended."""
-    job = session.job()
-    if job is not None and not job.ended:
-        st.fragment(_beat, run_every=BEAT_S)(job)
+    """Keep this session's jobs going from whatever page is open, until they have ended."""
+    jobs = session.going()
+    if jobs:
+        st.fragment(_beat, run_every=BEAT_S)(jobs)
 
 
-def _beat(job: Job) -> None:
-    session.worker().beat(job)
+def _beat(jobs: list[Job]) -> None:
+    for job in jobs:
+        session.worker().beat(job)
+    if any(job.ended for job in jobs):
+        st.rerun()
+
+
+def _follow_work(job: Job, doing: str) -> None:
     if job.ended:
         st.rerun()
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.text(_waiting(job) or doing)
+            st.button(_("Cancel"), icon=":material/stop:", on_click=job.cancel, key=f"cancel {job.key}")
+        st.progress(min(1.0, job.share))
 
 
 def _follow(job: Job) -> None:
@@ -58,6 +74,11 @@ def _strip(tokens: tuple[Token, ...], logprobs: list[float]) -> None:
 
 
 def _state(job: Job) -> str:
+    return _waiting(job) or _("Generating: {n} of at most {limit} tokens", n=len(job.steps), limit=job.n_new)
+
+
+def _waiting(job: Job) -> str:
+    """Where a job is before its model works for it; empty from then on."""
     if job.state == "queued":
         ahead, wait = session.worker().ahead(job), session.worker().wait_s(job)
         if wait is None:
@@ -65,7 +86,7 @@ def _state(job: Job) -> str:
         return _("In the queue: {n} ahead of you, about {s:.0f} s.", n=ahead, s=wait)
     if job.state == "loading":
         return _(job.note) or _("Loading the model")
-    return _("Generating: {n} of at most {limit} tokens", n=len(job.steps), limit=job.n_new)
+    return ""
 
 
 def outcome(job: Job | None) -> None:

@@ -13,7 +13,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from charts.base import Palette
-from inference.errors import InferenceError
+from inference.catalogue import entries
+from inference.errors import N_, InferenceError, TraceError
 from inference.trace import Trace
 from ui.limits import Limits, read
 from ui.models import ModelStore
@@ -130,6 +131,24 @@ def submit(new: Job) -> None:
     st.query_params["job"] = new.key
 
 
+def queue(name: str, new: Job) -> None:
+    """Queue work of this session that is no run; the page finds it again by its name."""
+    shelf().put(new)
+    worker().submit(new)
+    st.session_state[f"work {name}"] = new
+
+
+def work(name: str) -> Job | None:
+    """This session's latest work of a name."""
+    found: Job | None = st.session_state.get(f"work {name}")
+    return found
+
+
+def going() -> list[Job]:
+    """The session's jobs that have not ended."""
+    return [one for one in shelf().of(session_id()) if not one.ended]
+
+
 def shown() -> Job | None:
     """The job whose run is on show, if it is one of this server's."""
     found: Job | None = st.session_state.get("shown")
@@ -151,6 +170,26 @@ def trace() -> Trace:
             put_on_show(latest)
     found: Trace = st.session_state.get("trace") or demo()
     return found
+
+
+def model_name(on_show: Trace) -> str:
+    """The name by which the model of the run on show is loaded here.
+
+    Raises:
+        TraceError: it is not known here, because the run was made elsewhere.
+        RequestError: this server does not run it.
+    """
+    parent = shown()
+    made_here = parent is not None and parent.model_name  # not the demo, and not opened from a file
+    name = made_here or {entry.name: entry.id for entry in entries().values()}.get(on_show.model.name)
+    if not name:
+        raise TraceError(
+            N_("{name} is not in the catalogue, so it cannot be run here."),
+            N_("Run a prompt with a model of the list first."),
+            name=on_show.model.name,
+        )
+    limits().check_model(name)
+    return name
 
 
 def show(opened: Trace) -> None:

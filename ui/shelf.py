@@ -24,10 +24,10 @@ class Shelf:
         self._lock = threading.Lock()
 
     def put(self, job: Job) -> None:
-        """Keep a job; ended ones past the limits are given back, and so are the caches of the session's older ones."""
+        """Keep a job; ended ones past the limits are given back, and so are the caches of the session's older runs."""
         with self._lock:
             for other in self._jobs.values():
-                if other.owner == job.owner:
+                if other.owner == job.owner and job.work is None:
                     other.cache = None
             self._jobs[job.key] = job
             self._trim([j for j in self._jobs.values() if j.owner == job.owner], self._session_bytes, keep=job)

@@ -1,8 +1,9 @@
 """The run worker: one thread a loaded model, first come first served; no Streamlit call is ever made here.
 
-A job is shared between the page that asked for it and the thread that runs it: the page reads, the thread writes, and
-every field is replaced whole. A job outlives the click, the page and the reload of its owner; when its owner has been
-gone for `GRACE_S`, or silent for `SILENCE_S`, it is cancelled.
+A job is a run that is recorded step by step, or any other work that needs the model; both wait in one queue. It is
+shared between the page that asked for it and the thread that runs it: the page reads, the thread writes, and every
+field is replaced whole. A job outlives the click, the page and the reload of its owner; when its owner has been gone
+for `GRACE_S`, or silent for `SILENCE_S`, it is cancelled.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ GRACE_S = 15.0
 SILENCE_S = 180.0  # browsers slow the timers of a hidden tab down to one a minute
 
 Start = Callable[["LoadedModel"], "Generation"]
+# work(model, progress, cancelled): tells its share done (0 to 1), asks between its passes whether to stop, and returns
+# its result, or `None` where it did stop
+Work = Callable[["LoadedModel", Callable[[float], None], Callable[[], bool]], Any]
 
 
 @dataclass
 class Job:
-    """One run on its way from the click to its trace.
+    """One run on its way from the click to its trace, or one piece of work on its way to its result.
 
     Attributes:
         model_name: by which it is loaded; empty for a run from a file.
         key: unguessable name, by which a reloaded page finds its run again.
         start: makes the generation once the model is there; given up then, because it may hold another run's cache.
+        n_new: most tokens of the run; for other work, the tokens whose time it takes, for those who wait behind it.
+        work: what is done instead of a run; `share` of it is done, and `result` is what came of it.
         note: what is being done, as a template to translate.
         error: what went wrong, when `state` is `"failed"`; the steps up to there are in `trace`.
         generation: while it runs only, because it holds the model.
@@ -63,6 +69,9 @@ class Job:
     cache: Cache | None = None
     parent: str | None = None
     left_at: int | None = None
+    work: Work | None = None
+    share: float = 0.0
+    result: Any = None
     gone_since: float | None = None
     seen_at: float = math.inf
     _cancelled: bool = False
@@ -80,9 +89,9 @@ class Job:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the trace and of the cache that is kept for branches; 0 before there is a trace."""
+        """Bytes of the trace and of the cache kept for branches, or of a result that counts its own `nbytes`."""
         if self.trace is None:
-            return 0
+            return int(getattr(self.result, "nbytes", 0))
         cached = int(self.trace.steps[-1].kv.nbytes.sum()) if self.cache is not None and self.trace.steps else 0
         return self.trace.nbytes + cached
 
@@ -184,7 +193,7 @@ class _Lane:
             serving = self._serving
         if self._seconds_a_token is None:
             return None
-        left = 0 if serving is None else max(0, serving.n_new - len(serving.steps))
+        left = 0 if serving is None else max(0.0, serving.n_new * (1 - serving.share) - len(serving.steps))
         return self._seconds_a_token * (left + sum(j.n_new for j in before))
 
     def _serve(self) -> None:
@@ -204,7 +213,10 @@ class _Lane:
                 return
             job.state = "loading"
             model = self._load(self._name, lambda text: setattr(job, "note", text))
-            self._generate(job, model)
+            if job.work is not None:
+                self._work(job, job.work, model)
+            else:
+                self._generate(job, model)
         except InferenceError as error:
             job.error, job.state = _bare(error), "failed"
         except MemoryError:
@@ -230,6 +242,11 @@ class _Lane:
             if generation.steps:
                 self._seconds_a_token = (self._clock() - began) / len(generation.steps)
         job.state = "cancelled" if job.trace.finish.reason == "cancelled" else "done"
+
+    def _work(self, job: Job, work: Work, model: LoadedModel) -> None:
+        job.work, job.state, job.note = None, "running", ""
+        job.result = work(model, lambda share: setattr(job, "share", share), lambda: self._abandoned(job))
+        job.state = "cancelled" if job.result is None else "done"
 
     def _abandoned(self, job: Job) -> bool:
         now = self._clock()

@@ -245,6 +245,102 @@ def test_an_ended_job_keeps_its_trace_and_lets_the_model_go(fails_at: int | None
     assert alive() is None
 
 
+def of_work(work, n_new: int = 4) -> Job:
+    return Job("one", "m", None, n_new, work=work)
+
+
+def test_other_work_waits_in_the_queue_of_its_model_and_gives_its_result() -> None:
+    gate, order = Gate(), []
+    worker = Worker(lambda name, say: gate.model)
+
+    def work(model, progress, cancelled):
+        order.append((model is gate.model, running.state))
+        progress(0.5)
+        return "what came of it"
+
+    running, mine = job(), of_work(work)
+    worker.submit(running)
+    worker.submit(mine)
+    gate.wait()
+    assert (worker.ahead(mine), mine.state, order) == (1, "queued", [])
+    gate.open()
+    ended(running, mine)
+    assert order == [(True, "done")]
+    assert (mine.state, mine.result, mine.share, mine.trace) == ("done", "what came of it", 0.5, None)
+
+
+def test_work_that_is_cancelled_stops_at_its_next_look_and_has_no_result() -> None:
+    looked, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def work(model, progress, cancelled):
+        for _ in range(100):
+            if cancelled():
+                return None
+            looked.release()
+            assert go.acquire(timeout=20)
+        return "all of it"
+
+    worker, mine = Worker(lambda name, say: tiny_model()), of_work(work)
+    worker.submit(mine)
+    assert looked.acquire(timeout=20)
+    mine.cancel()
+    go.release()
+    ended(mine)
+    assert (mine.state, mine.result, mine.error) == ("cancelled", None, None)
+
+
+def test_work_that_fails_says_why_and_the_next_run_is_served() -> None:
+    def work(model, progress, cancelled):
+        raise ModelError("This model cannot do that.")
+
+    worker, bad, good = Worker(lambda name, say: tiny_model()), of_work(work), job()
+    worker.submit(bad)
+    worker.submit(good)
+    ended(bad, good)
+    assert (bad.state, str(bad.error), bad.result) == ("failed", "This model cannot do that.", None)
+    assert good.state == "done"
+
+
+def test_the_expected_wait_behind_work_shrinks_with_its_share_done() -> None:
+    now, reached, go = [0.0], threading.Semaphore(0), threading.Semaphore(0)
+    gate = Gate()
+    worker = Worker(lambda name, say: gate.model, clock=lambda: now[0])
+    first = job()
+    worker.submit(first)
+    gate.wait()
+    now[0] = 12.0  # 6 tokens in 12 s
+    gate.open()
+    ended(first)
+
+    def work(model, progress, cancelled):
+        progress(0.25)
+        reached.release()
+        assert go.acquire(timeout=20)
+        return True
+
+    mine, behind = of_work(work, n_new=8), job()
+    worker.submit(mine)
+    worker.submit(behind)
+    assert reached.acquire(timeout=20)
+    assert worker.wait_s(behind) == pytest.approx(2.0 * 8 * 0.75)
+    go.release()
+    ended(mine, behind)
+
+
+def test_work_leaves_the_cache_of_the_run_that_is_on_show_and_counts_the_bytes_of_its_result() -> None:
+    class Result:
+        nbytes = 1000
+
+    worker, shelf = Worker(lambda name, say: tiny_model()), Shelf()
+    run, mine = job(), of_work(lambda model, progress, cancelled: Result())
+    for one in (run, mine):
+        shelf.put(one)
+        worker.submit(one)
+    ended(run, mine)
+    assert run.cache is not None
+    assert mine.nbytes == 1000
+
+
 def test_two_models_have_a_lane_each() -> None:
     gate = Gate()
     worker = Worker(lambda name, say: gate.model if name == "slow" else tiny_model())
