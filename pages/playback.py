@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ui import frame, live, playback, run_form, session
+from ui.i18n import _
 
 trace = session.trace()
-frame.title_row(trace)
+frame.title_row(trace, _("Playback"))
 run_form.run_form()
 if session.job() is not None and not session.job().ended:
     live.follow(session.job())

@@ -10,10 +10,10 @@ from ui.i18n import LANGUAGES, _, language
 from ui.literal import literal
 
 
-def title_row(trace: Trace) -> None:
+def title_row(trace: Trace, title: str) -> None:
     """The page's title, the facts of the run on show, and the language switch."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.title(_("Playback"), anchor=False)
+        st.title(title, anchor=False)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             for text, color in facts(trace):
                 st.badge(literal(text), color=color)
