@@ -91,6 +91,21 @@ def read_json(path: Path) -> object:
         raise CalculatorError(what, N_("Give the model's config.json."), path=file, reason=error) from error
 
 
+def parse_json(text: str) -> object:
+    """The content of a config.json that was pasted or uploaded.
+
+    Raises:
+        CalculatorError: it is too large, or it is not JSON.
+    """
+    remedy = N_("Paste the model's whole config.json.")
+    if len(text) > MAX_FILE_BYTES:
+        raise CalculatorError(N_("The text is longer than {limit:,} characters."), remedy, limit=MAX_FILE_BYTES)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CalculatorError(N_("The text is not JSON: {reason}."), remedy, reason=error) from error
+
+
 def _as_mapping(config: object) -> Config:
     to_dict: Callable[[], object] | None = getattr(config, "to_dict", None)
     mapping = to_dict() if callable(to_dict) and not isinstance(config, type) else config
