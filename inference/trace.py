@@ -299,7 +299,7 @@ class Trace:
         return attention_weights(
             q[chosen][:, queries],
             self.keys(step, layer),
-            self._spec(layer),
+            self.spec(layer),
             self.visible(step, layer)[queries],
             chosen,
         )
@@ -351,7 +351,8 @@ class Trace:
 
         return load(source)
 
-    def _spec(self, layer: int) -> LayerSpec:
+    def spec(self, layer: int) -> LayerSpec:
+        """What a layer does with its scores, or `TraceError` where it has no attention."""
         spec = self.layers[layer]
         if spec is None:
             raise TraceError(N_("Layer {layer} of this model has no attention."), layer=layer)

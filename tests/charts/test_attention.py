@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from charts import attention
-from charts.attention import MOST_CELLS, Window, attention_map, pooled_weights
+from charts.attention import attention_map
 from charts.base import Chart, Palette
+from inference import attention_rows
 from inference.attention import LayerSpec
+from inference.attention_rows import MOST_CELLS
 from inference.errors import TraceError
 from inference.trace import AttentionRecord, Trace
 from tests.charts.runs import SCALE, G, H, run
@@ -93,7 +94,7 @@ def test_the_row_of_this_step_is_framed() -> None:
 
 def test_more_than_256_positions_are_pooled_to_the_largest_weight_of_each_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = run(prompt=tuple(i % 19 for i in range(597)), chosen=(3, 7, 19))
-    monkeypatch.setattr(attention, "BLOCK", 4000)  # many blocks, so that their seams are tested
+    monkeypatch.setattr(attention_rows, "BLOCK", 4000)  # many blocks, so that their seams are tested
     chart = draw(trace)
     exact = by_hand(trace, 2, 1, 3)
     padded = np.full((600, 600), -np.inf)
@@ -112,13 +113,6 @@ def test_a_part_of_a_long_run_is_drawn_exactly() -> None:
     trace = run(prompt=tuple(i % 19 for i in range(597)), chosen=(3, 7, 19))
     drawn = draw(trace, positions=(500, 599)).figure.data[0].z
     np.testing.assert_allclose(drawn, by_hand(trace, 2, 1, 3)[500:, 500:], atol=1e-6)
-
-
-def test_a_window_of_one_position_a_cell_is_the_weights_themselves() -> None:
-    trace = run()
-    np.testing.assert_allclose(
-        pooled_weights(trace, 2, 0, 1, Window(2, 5)), by_hand(trace, 2, 0, 1)[2:5, 2:5], atol=1e-6
-    )
 
 
 def test_a_layer_that_was_not_recorded_gives_a_sentence_in_the_place_of_the_figure() -> None:

@@ -1,0 +1,187 @@
+"""Attention of whole runs, a block of rows at a time: any rows of a layer, and matrices pooled to what a page shows.
+
+A matrix of T x T weights is never built: rows are computed in blocks and pooled at once, so that memory stays
+bounded for prompts of thousands of tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.attention import LayerSpec, attention_weights, widen
+from inference.errors import N_, TraceError
+from inference.trace import Floats, Trace
+
+Positions = NDArray[np.int64]
+
+MOST_CELLS = 256  # a side of a drawn matrix; more blank the page, so they are pooled
+BLOCK = 2**20  # weights computed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A side of a drawn matrix: positions `start` to before `stop`, in at most `most` cells of equal size."""
+
+    start: int
+    stop: int
+    most: int = MOST_CELLS
+
+    @property
+    def cell(self) -> int:
+        """Positions a cell."""
+        return -(-(self.stop - self.start) // self.most)
+
+    @property
+    def starts(self) -> Positions:
+        """[n] the first position of each cell."""
+        return np.arange(self.start, self.stop, self.cell)
+
+
+def n_fed(trace: Trace) -> int:
+    """Positions that the run fed to the model: the prompt and every chosen token but the last."""
+    return trace.n_prompt + max(0, len(trace.steps) - 1)
+
+
+def axis_of(n_positions: int, part: tuple[int, int] | None = None, most: int = MOST_CELLS) -> Axis:
+    """The part of an axis of `n_positions` that is asked for, cut to what there is; all of it for `None`.
+
+    Raises:
+        TraceError: nothing is left of it.
+    """
+    start, stop = (0, n_positions) if part is None else (max(0, part[0]), min(n_positions, part[1]))
+    if start >= stop:
+        asked = part or (start, stop)
+        raise TraceError(
+            N_("There is nothing to draw from position {start} to {stop}; this step has {n} positions."),
+            start=asked[0],
+            stop=asked[1],
+            n=n_positions,
+        )
+    return Axis(start, stop, most)
+
+
+def check_place(trace: Trace, layer: int, head: int) -> None:
+    """Refuse a layer or head that the model does not have, with both numbers."""
+    if not 0 <= layer < trace.model.n_layers:
+        raise TraceError(N_("There is no layer {layer}; the model has {n}."), layer=layer, n=trace.model.n_layers)
+    if not 0 <= head < trace.model.n_heads:
+        raise TraceError(N_("There is no head {head}; the model has {n} a layer."), head=head, n=trace.model.n_heads)
+
+
+def recorded_layers(trace: Trace) -> tuple[int, ...]:
+    """The layers whose weights this run can show."""
+    if not trace.steps:
+        return ()
+    first = trace.steps[0]
+    if first.weights is not None:
+        return tuple(layer for layer, kept in enumerate(first.weights) if kept.size)
+    record = first.attention
+    return () if record is None else tuple(i for i, queries in enumerate(record.queries) if queries.size)
+
+
+class LayerRows:
+    """One layer of a run over all T positions that the run fed: what its queries read, row by row.
+
+    Args:
+        steps: how many of the run's steps; all for `None`.
+
+    Raises:
+        TraceError: the run does not hold this layer; the message says why.
+    """
+
+    def __init__(self, trace: Trace, layer: int, steps: int | None = None) -> None:
+        self._trace, self._layer = trace, layer
+        self._n_steps = len(trace.steps) if steps is None else steps
+        self.n_positions = trace.n_prompt + self._n_steps - 1
+        self.spec: LayerSpec | None = None
+        if trace.steps[0].weights is None:
+            self._gather()
+
+    def _gather(self) -> None:
+        trace, layer = self._trace, self._layer
+        last = self._n_steps - 1
+        self.keys = trace.keys(last, layer)
+        self.spec = trace.spec(layer)
+        records = [step.attention for step in trace.steps[: self._n_steps]]
+        kept = [record for record in records if record is not None]
+        self._queries = np.concatenate([record.queries[layer] for record in kept], axis=1)
+        self._spans = np.concatenate([record.visible[layer] for record in kept])
+
+    @property
+    def n_heads(self) -> int:
+        """H of this layer."""
+        kept = self._trace.steps[0].weights
+        return len(self._queries) if kept is None else len(kept[self._layer])
+
+    @property
+    def n_kv_heads(self) -> int:
+        """G of this layer; H where whole weights were kept and the groups cannot be told."""
+        return self.n_heads if self.spec is None else len(self.keys)
+
+    def queries(self, heads: NDArray[np.intp], positions: Positions) -> Floats:
+        """[h, r, D] queries as float32."""
+        return widen(self._queries[heads[:, None], positions], self._trace.element)
+
+    def visible(self, positions: Positions) -> NDArray[np.bool_]:
+        """[r, K] which keys the queries at `positions` see; K ends where none of them sees further."""
+        if self.spec is None:
+            return np.asarray(self._kept(np.arange(self.n_heads), positions).any(axis=0))
+        spans, keys = self._spans[positions], np.arange(self._reach(positions))
+        return np.asarray((keys >= spans[:, :1]) & (keys < spans[:, 1:]))
+
+    def weights(self, heads: NDArray[np.intp], positions: Positions) -> Floats:
+        """[h, r, K] weights of the queries at `positions`, with `visible`'s K; exactly 0 where masked."""
+        if self.spec is None:
+            return self._kept(heads, positions)
+        visible = self.visible(positions)
+        keys = self.keys[:, : visible.shape[1]]
+        return attention_weights(self.queries(heads, positions), keys, self.spec, visible, heads)
+
+    def _reach(self, positions: Positions) -> int:
+        """How many keys it takes to hold all that the queries at `positions` see."""
+        return max(1, int(self._spans[positions, 1].max()))
+
+    def _kept(self, heads: NDArray[np.intp], positions: Positions) -> Floats:
+        """The same from the whole weights that an eager model gave."""
+        rows = [self._kept_row(heads, position) for position in positions.tolist()]
+        found = np.zeros((len(heads), len(rows), max(row.shape[1] for row in rows)), dtype=np.float32)
+        for at, row in enumerate(rows):
+            found[:, at, : row.shape[1]] = row
+        return found
+
+    def _kept_row(self, heads: NDArray[np.intp], position: int) -> Floats:
+        step = max(0, position - self._trace.n_prompt + 1)
+        kept = self._trace.steps[step].weights
+        assert kept is not None  # the first step has them, so each one has
+        row: Floats = kept[self._layer][heads, position - self._trace.first_position(step)]
+        return row
+
+
+def pooled(layer: LayerRows, head: int, queries: Axis, keys: Axis) -> Floats:
+    """[n, m] the largest weight of each cell of one head; NaN where no query of the cell sees any key of it.
+
+    With one position a cell these are the weights themselves. Each softmax runs over all keys that its query sees,
+    also those outside `keys`.
+    """
+    found = np.full((len(queries.starts), len(keys.starts)), np.nan, dtype=np.float32)
+    size = max(1, BLOCK // (layer.n_positions * queries.cell)) * queries.cell
+    for start in range(queries.start, queries.stop, size):
+        positions = np.arange(start, min(start + size, queries.stop))
+        weights = layer.weights(np.array([head]), positions)[0, :, keys.start : keys.stop]
+        visible = layer.visible(positions)[:, keys.start : keys.stop]
+        if weights.shape[1]:
+            cells = pool(np.where(visible, weights, np.float32(np.nan)), queries.cell, keys.cell)
+            first = (start - queries.start) // queries.cell
+            found[first : first + len(cells), : cells.shape[1]] = cells
+    return found
+
+
+def pool(values: Floats, rows: int, columns: int) -> Floats:
+    """[..., n, m] the largest value of each cell of `rows` x `columns` values, NaN where all are; the last may be smaller."""
+    for axis, size in ((-2, rows), (-1, columns)):
+        if size > 1:
+            values = np.fmax.reduceat(values, np.arange(0, values.shape[axis], size), axis=axis)
+    return values
