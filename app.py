@@ -13,7 +13,10 @@ st.set_page_config(
 )
 attend()
 page = st.navigation(
-    [st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True)],
+    [
+        st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True),
+        st.Page("pages/kv_cache.py", title=_("KV cache"), icon=":material/memory:", url_path="kv"),
+    ],
     position="top",
 )
 page.run()

@@ -317,7 +317,7 @@ def _facts(model: PreTrainedModel, name: str, attention: str, note: str) -> Mode
         device=str(model.device),
         n_layers=config.num_hidden_layers,
         n_heads=n_heads,
-        n_kv_heads=_setting(config, "num_key_value_heads") or n_heads,
+        n_kv_heads=_setting(config, "num_key_value_heads", "num_kv_heads") or n_heads,
         head_dim=_setting(config, "head_dim") or (config.hidden_size // n_heads if n_heads else 0),
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,

@@ -1,0 +1,147 @@
+"""The KV cache as a grid, layer × position: what a step computed, what it reused, and what has left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from charts.base import Chart, Palette, Translate, base_figure, check_step
+from charts.labels import escape, shorten
+from inference.trace import Trace
+
+MOST_CELLS = 256  # a side; more blank the page
+GAPS = 96  # up to so many columns, gaps between the cells are seen
+EMPTY, LEFT, REUSED, NEW = range(4)
+
+
+def cache_grid(trace: Trace, step: int, *, palette: Palette, t: Translate) -> Chart:
+    """One row a layer, one column a position of the whole run; the step's own cells lit, the reused ones quiet.
+
+    With more than 256 positions a column stands for several, and shows the newest state among them.
+
+    Raises:
+        TraceError: the run has no such step.
+    """
+    check_step(trace, step)
+    states = cell_states(trace, step)
+    figure = _figure(trace, states, palette, t)
+    return Chart(figure, _table(trace, step, t), _describe(trace, step, states, t), t("The cache, layer by position"))
+
+
+def cell_states(trace: Trace, step: int) -> NDArray[np.uint8]:
+    """[L, T_end] of every layer and position: 0 not there, 1 left in this step, 2 reused, 3 computed in this step.
+
+    A layer that holds n positions holds the newest n: transformers' sliding layers drop the oldest.
+    """
+    kv, fed = trace.steps[step].kv, trace.n_prompt + step
+    at = np.arange(trace.n_prompt + len(trace.steps) - 1)
+    first_held = (fed - kv.positions)[:, None]
+    held = (at >= first_held) & (at < fed)
+    new = (at >= trace.first_position(step)) & held
+    was_held = (at >= first_held - kv.dropped[:, None]) & (at < first_held) & (kv.positions[:, None] > 0)
+    return np.select([new, held, was_held], [NEW, REUSED, LEFT], EMPTY).astype(np.uint8)
+
+
+def _figure(trace: Trace, states: NDArray[np.uint8], palette: Palette, t: Translate) -> go.Figure:
+    n_layers, n_positions = states.shape
+    cell = -(-n_positions // MOST_CELLS)
+    pooled = np.pad(states, ((0, 0), (0, -n_positions % cell))).reshape(n_layers, -1, cell).max(axis=2)
+    at = np.arange(pooled.shape[1]) * cell + (cell - 1) / 2
+    figure = base_figure(palette)
+    gap = 1 if pooled.shape[1] <= GAPS else 0
+    colours = _colours(palette)
+    steps = [(i / 4 + edge, colour) for i, colour in enumerate(colours) for edge in (0, 0.25)]
+    figure.add_heatmap(
+        z=pooled,
+        x=at,
+        y=np.arange(n_layers),
+        zmin=-0.5,
+        zmax=3.5,
+        colorscale=steps,
+        showscale=False,
+        xgap=gap,
+        ygap=gap,
+        text=_texts(trace, pooled, cell, t),
+        hovertemplate="%{text}<extra></extra>",
+    )
+    _legend(figure, colours, palette, t)
+    _boundary(figure, trace, n_layers, palette, t)
+    figure.update_xaxes(
+        title_text=t("position"), range=[-0.5, n_positions - 0.5], tickformat="d", nticks=12, showgrid=False
+    )
+    figure.update_yaxes(title_text=t("layer"), range=[n_layers - 0.5, -0.5], tickformat="d", nticks=8, showgrid=False)
+    figure.update_layout(height=max(220, min(420, 110 + 9 * n_layers)), margin={"t": 44})
+    return figure
+
+
+def _colours(palette: Palette) -> tuple[str, str, str, str]:
+    """Of empty, left, reused and new cells: their lightness differs too."""
+    if palette.mode == "light":
+        return "#f1f0ee", palette.categorical[2], "#b1a8f7", "#3d2fa5"
+    return "#191c26", palette.categorical[2], "#4b4299", "#ddd6fe"
+
+
+def _legend(figure: go.Figure, colours: tuple[str, ...], palette: Palette, t: Translate) -> None:
+    names = (t("not there"), t("dropped in this step"), t("reused"), t("computed in this step"))
+    for state in (NEW, REUSED, LEFT, EMPTY):
+        marker = {"symbol": "square", "size": 12, "color": colours[state], "line": {"color": palette.quiet, "width": 1}}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=names[state], hoverinfo="skip")
+    figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
+
+
+def _boundary(figure: go.Figure, trace: Trace, n_layers: int, palette: Palette, t: Translate) -> None:
+    """A line between the prompt's positions and those of the new tokens."""
+    x = trace.n_prompt - 0.5
+    line = {"color": palette.muted, "width": 1, "dash": "dot"}
+    figure.add_shape(type="line", x0=x, x1=x, y0=-0.5, y1=n_layers - 0.5, line=line)
+    figure.add_annotation(
+        x=x, y=1, yref="y domain", yanchor="bottom", text=t("end of the prompt"), showarrow=False,
+        font={"color": palette.muted, "size": 11},
+    )  # fmt: skip
+
+
+def _texts(trace: Trace, pooled: NDArray[np.uint8], cell: int, t: Translate) -> NDArray[np.object_]:
+    names = (t("not there"), t("dropped in this step"), t("reused"), t("computed in this step"))
+    shown = t("layer {layer}, position {position}<br>{state}")
+    places = [_place(trace, column, cell) for column in range(pooled.shape[1])]
+    rows = [
+        [
+            shown.format(layer=layer, position=place, state=names[state])
+            for place, state in zip(places, row, strict=True)
+        ]
+        for layer, row in enumerate(pooled.tolist())
+    ]
+    return np.array(rows, dtype=object)
+
+
+def _place(trace: Trace, column: int, cell: int) -> str:
+    if cell > 1:
+        return f"{column * cell}–{(column + 1) * cell - 1}"
+    return f"{column} {escape(shorten(trace.tokens[column].display))}"
+
+
+def _table(trace: Trace, step: int, t: Translate) -> pd.DataFrame:
+    kv = trace.steps[step].kv
+    return pd.DataFrame(
+        {
+            t("layer"): np.arange(len(kv.positions)),
+            t("positions held"): kv.positions,
+            t("computed in this step"): np.minimum(kv.added, kv.positions),
+            t("reused"): np.maximum(kv.positions - kv.added, 0),
+            t("dropped in this step"): kv.dropped,
+            t("bytes"): kv.nbytes,
+        }
+    )
+
+
+def _describe(trace: Trace, step: int, states: NDArray[np.uint8], t: Translate) -> str:
+    new, reused, left = (int((states == state).sum()) for state in (NEW, REUSED, LEFT))
+    said = t("Step {step} lit {new} cells and reused {reused}.").format(step=step, new=f"{new:,}", reused=f"{reused:,}")
+    if left:
+        said += " " + t("{left} were dropped.").format(left=f"{left:,}")
+    without = [layer for layer, held in enumerate(trace.steps[step].kv.positions) if not held]
+    if without:
+        said += " " + t("Layers without keys of their own: {layers}.").format(layers=", ".join(map(str, without)))
+    return said

@@ -1,0 +1,30 @@
+"""KV cache: what the cache holds and saves, what dropping or shrinking it does, and how requests share it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inference.errors import N_
+from ui import frame, live, session
+from ui.i18n import _
+from ui.kv.growth import growth
+
+PARTS = {
+    "growth": (N_("Growth"), growth),
+}
+
+trace = session.trace()
+frame.title_row(trace, _("KV cache"))
+part = st.segmented_control(
+    _("Part of the page"),
+    list(PARTS),
+    format_func=lambda name: _(PARTS[name][0]),
+    key="kv-part",
+    default="growth",
+    required=True,
+    label_visibility="collapsed",
+    persist_state="session",
+)
+if session.job() is not None and not session.job().ended:
+    live.follow(session.job())
+PARTS[part][1](trace)

@@ -1,0 +1,81 @@
+"""The cache's grid against cells counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from charts.base import Palette
+from charts.cache_grid import EMPTY, LEFT, NEW, REUSED, cache_grid, cell_states
+from charts.cache_metrics import cache_metrics
+from charts.layer_bytes import layer_bytes
+from inference.cache_check import layer_checks
+from inference.trace import KVState, Trace
+from tests.charts.runs import CACHE_BYTES, run
+
+
+def sliding(trace: Trace, keep: int) -> Trace:
+    """The hand-made run as if layer 1 kept the newest `keep` positions."""
+    steps, before = [], 0
+    for step in trace.steps:
+        fed = trace.n_prompt + step.index
+        held = min(fed, keep)
+        kv = step.kv
+        positions = np.array([fed, held])
+        dropped = np.array([0, before + int(kv.added[1]) - held])
+        steps.append(replace(step, kv=KVState(positions, positions * CACHE_BYTES, kv.added, dropped)))
+        before = held
+    return replace(trace, steps=tuple(steps))
+
+
+def test_the_prefill_lights_the_prompt_and_each_decode_step_one_column() -> None:
+    trace = run()  # four prompt tokens, three steps: six positions are ever fed
+    assert cell_states(trace, 0).tolist() == [[NEW] * 4 + [EMPTY] * 2] * 2
+    assert cell_states(trace, 2).tolist() == [[REUSED] * 5 + [NEW]] * 2
+
+
+def test_a_layer_with_a_window_loses_its_oldest_position() -> None:
+    trace = sliding(run(), keep=3)
+    assert cell_states(trace, 0)[1].tolist() == [LEFT, NEW, NEW, NEW, EMPTY, EMPTY]
+    assert cell_states(trace, 1)[1].tolist() == [EMPTY, LEFT, REUSED, REUSED, NEW, EMPTY]
+    assert cell_states(trace, 1)[0].tolist() == [REUSED] * 4 + [NEW, EMPTY]
+
+
+def test_the_sentence_and_the_table_count_the_cells() -> None:
+    chart = cache_grid(sliding(run(), keep=3), 1, palette=Palette.light(), t=str)
+    assert chart.description == "Step 1 lit 2 cells and reused 6. 1 were dropped."
+    assert list(chart.table["reused"]) == [4, 2]
+    assert list(chart.table["dropped in this step"]) == [0, 1]
+
+
+def test_a_long_run_is_pooled_to_at_most_256_columns_that_show_the_newest_state() -> None:
+    trace = run(prompt=[1] * 700)
+    heat = cache_grid(trace, 1, palette=Palette.dark(), t=str).figure.data[0]
+    assert heat.z.shape == (2, 234)  # 702 positions, three to a column
+    assert heat.z[0].tolist() == [REUSED] * 233 + [NEW]
+
+
+def test_token_text_in_the_hover_is_escaped() -> None:
+    text = cache_grid(run(prompt=(12, 13)), 0, palette=Palette.light(), t=str).figure.data[0].text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text[0, 0]
+    assert "<b>" not in text[0, 0]
+
+
+def test_the_figures_of_a_step_are_positions_and_bytes() -> None:
+    computed, reused, held, grown = cache_metrics(run(), 2, str)
+    assert (computed.value, reused.value) == ("1", "5")
+    assert reused.note == "without a cache: all 6 again"
+    assert held.note == f"{2 * 6 * CACHE_BYTES:,} bytes"
+    assert grown.value == f"{2 * CACHE_BYTES} B"
+    assert cache_metrics(run(), 0, str)[3].note == "the prefill's block"
+
+
+def test_bars_are_measured_bytes_and_marks_the_formula() -> None:
+    trace = sliding(run(), keep=3)
+    chart = layer_bytes(layer_checks(trace, 2), palette=Palette.light(), t=str)
+    bars, marks = chart.figure.data
+    assert bars.y.tolist() == [6 * CACHE_BYTES, 3 * CACHE_BYTES]
+    assert marks.y.tolist() == [6 * CACHE_BYTES] * 2
+    assert list(chart.table["difference"]) == [0, -3 * CACHE_BYTES]
+    assert chart.description.startswith("1 of 2 layers hold exactly")
