@@ -21,7 +21,7 @@ browser: setup-dev  ## Find a Chromium for the browser tests, or install one
 	@$(BIN)/python scripts/browser.py
 
 run: setup  ## Start the app on http://127.0.0.1:8501 (ARGS go to streamlit)
-	$(BIN)/streamlit run app.py $(ARGS)
+	$(BIN)/python scripts/serve.py $(ARGS)
 
 test: browser  ## Run every test, in the browser too (ARGS go to pytest)
 	$(BIN)/python -m pytest $(ARGS)
