@@ -51,23 +51,25 @@ class Forward:
         """An empty cache of the kinds of layer that the model's config asks for."""
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
 
-    def __call__(self, ids: NDArray[np.int64], cache: Cache, recorder: Recorder, weights: bool) -> PassResult:
-        """Feed `ids` [Q] after what is in the cache, which grows.
+    def __call__(self, ids: NDArray[np.int64], cache: Cache | None, recorder: Recorder, weights: bool) -> PassResult:
+        """Feed `ids` [Q] after what is in the cache, which grows; or alone, keeping nothing, where there is none.
 
         Args:
             recorder: collects what the pass shows.
             weights: ask for attention weights (only where the model gives them in eager mode).
         """
-        recorder.position = n_cached(cache)
+        recorder.position = 0 if cache is None else n_cached(cache)
         extra = dict(self._extra)
         if weights and self.eager_weights:
             extra["output_attentions"] = True
         if self._takes_positions:  # as generate does: left alone, bamba counts from 0 in every pass
             end = recorder.position + len(ids)
             extra["position_ids"] = torch.arange(recorder.position, end, device=self.device)[None]
+        if cache is not None:
+            extra[self._cache_name] = cache
         batch = torch.from_numpy(ids[None]).to(self.device)
         with torch.inference_mode(), recorder.active():
-            out = self.model(input_ids=batch, use_cache=True, **{self._cache_name: cache}, **extra)
+            out = self.model(input_ids=batch, use_cache=cache is not None, **extra)
         found = getattr(out, "attentions", None) or ()
         given = tuple(w[0] for w in found if w is not None) if weights and self.eager_weights else None
         return PassResult(out.logits[0, -1], given)

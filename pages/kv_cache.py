@@ -8,9 +8,11 @@ from inference.errors import N_
 from ui import frame, live, session
 from ui.i18n import _
 from ui.kv.growth import growth
+from ui.kv.parity import parity
 
 PARTS = {
     "growth": (N_("Growth"), growth),
+    "parity": (N_("With and without"), parity),
 }
 
 trace = session.trace()

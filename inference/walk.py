@@ -1,0 +1,75 @@
+"""A model fed by hand, with nothing recorded: what experiments on the cache are made of."""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.errors import N_, MemoryLimitError, TraceError
+from inference.forward import Cache
+from inference.loop import is_out_of_memory
+from inference.models import LoadedModel
+from inference.recorder import Recorder
+from inference.sampling import SamplingDecision, decide
+from inference.sampling_steps import Context
+from inference.trace import Trace
+
+Floats = NDArray[np.float32]
+
+
+def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tuple[Floats, float]:
+    """Logits [V] after the last of `ids` [Q], fed after what is in the cache; and the seconds of the pass.
+
+    Raises:
+        MemoryLimitError: the pass did not fit.
+    """
+    recorder = Recorder(attention=False, hidden=False, router=False)
+    began = time.perf_counter()
+    try:
+        result = model.forward(ids, cache, recorder, weights=False)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed pass
+    else:
+        model.forward.synchronise()
+        seconds = time.perf_counter() - began
+        return result.logits.float().cpu().numpy(), seconds
+    raise MemoryLimitError(
+        N_("There was not enough memory on {device} to feed {n} positions."),
+        N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
+        device=model.facts.device,
+        n=len(ids),
+    )
+
+
+class Chooser:
+    """Chooses as a recorded run did: with its settings, and at each step with the run's own uniform number.
+
+    Args:
+        n_steps: how many steps will be asked for; they may be more than the run had.
+    """
+
+    def __init__(self, trace: Trace, n_steps: int) -> None:
+        self._steps = trace.sampling.steps()
+        self._uniform = np.random.default_rng(trace.sampling.seed).random(n_steps)
+        self._n_prompt, self._eos_ids = trace.n_prompt, trace.eos_ids
+
+    def __call__(self, logits: Floats, written: NDArray[np.int64], step: int) -> SamplingDecision:
+        """The choice at a step from raw logits [V], after `written` [T]."""
+        context = Context(written, self._n_prompt, self._eos_ids)
+        return decide(logits, self._steps, context, float(self._uniform[step]))
+
+
+def check_model(model: LoadedModel, trace: Trace) -> None:
+    """Refuse a model that did not make the run."""
+    if (trace.model.name, trace.model.n_params) != (model.facts.name, model.facts.n_params):
+        raise TraceError(
+            N_("The run was made by {made}, and {model} is loaded."),
+            N_("Load the model of the run."),
+            made=trace.model.name,
+            model=model.facts.name,
+        )

@@ -1,0 +1,61 @@
+"""Work on the run's model that a section asks for: queued, followed, cancelled; its result belongs to one run."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import streamlit as st
+
+from inference.errors import InferenceError
+from inference.trace import Trace
+from ui import session
+from ui.i18n import _, error_text
+from ui.literal import literal
+from ui.live import follow_work
+from ui.worker import Job, Work
+
+
+def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -> None:
+    """A button that queues the work on the model of the run; where that cannot be run here, the reason instead.
+
+    Args:
+        name: of the work; the latest of a name is kept.
+        n_tokens: how many decode steps it takes about as long as, for those who wait behind it.
+    """
+    try:
+        model = session.model_name(trace)
+    except InferenceError as error:
+        st.text(error_text(error))
+        return
+    job = session.work(name)
+    busy = job is not None and not job.ended
+    ask = (name, model, trace, work, n_tokens)
+    st.button(
+        label,
+        type="primary",
+        icon=":material/play_arrow:",
+        key=f"start {name}",
+        disabled=busy,
+        on_click=_queue,
+        args=ask,
+    )
+
+
+def outcome(name: str, trace: Trace, doing: str) -> Any:
+    """What came of the latest work of a name, if it was this run's; while it goes on, how far it is."""
+    job, asked = session.work(name), st.session_state.get(f"asked {name}")
+    if job is None or asked is None or asked() is not trace:
+        return None
+    if not job.ended:
+        follow_work(job, doing)
+    elif job.error is not None:
+        st.error(literal(error_text(job.error)))
+    elif job.state == "cancelled":
+        st.text(_("Cancelled; nothing was kept of it."))
+    return job.result
+
+
+def _queue(name: str, model: str, trace: Trace, work: Work, n_tokens: int) -> None:
+    st.session_state[f"asked {name}"] = weakref.ref(trace)
+    session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work))
