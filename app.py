@@ -16,6 +16,7 @@ page = st.navigation(
     [
         st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True),
         st.Page("pages/kv_cache.py", title=_("KV cache"), icon=":material/memory:", url_path="kv"),
+        st.Page("pages/calculator.py", title=_("Memory calculator"), icon=":material/calculate:", url_path="memory"),
     ],
     position="top",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import streamlit as st
 
 from inference.sampling_steps import DRAWING
@@ -12,10 +14,15 @@ from ui.literal import literal
 
 def title_row(trace: Trace, title: str) -> None:
     """The page's title, the facts of the run on show, and the language switch."""
+    badge_row(title, facts(trace))
+
+
+def badge_row(title: str, badges: Iterable[tuple[str, str]] = ()) -> None:
+    """The page's title, texts as badges in their colours, and the language switch."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.title(title, anchor=False)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
-            for text, color in facts(trace):
+            for text, color in badges:
                 st.badge(literal(text), color=color)
             language_switch()
 
