@@ -51,6 +51,14 @@ class Forward:
         """An empty cache of the kinds of layer that the model's config asks for."""
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
 
+    def new_dropping_cache(self) -> Cache | None:
+        """An empty cache that positions can be dropped from; `None` where a layer has a window or a state of its own."""
+        cache = self.new_cache()
+        if any(type(layer) is not DynamicLayer for layer in cache.layers):
+            return None
+        cache.layers = [DroppingLayer() for _ in cache.layers]
+        return cache
+
     def __call__(self, ids: NDArray[np.int64], cache: Cache | None, recorder: Recorder, weights: bool) -> PassResult:
         """Feed `ids` [Q] after what is in the cache, which grows; or alone, keeping nothing, where there is none.
 
@@ -80,6 +88,55 @@ class Forward:
             torch.cuda.synchronize()
         elif self.device.type == "mps":
             torch.mps.synchronize()
+
+
+class DroppingLayer(DynamicLayer):
+    """A layer that counts the positions that it has lost, so that every later one keeps its own number.
+
+    Keys stay rotated as they were: a key's distance to a query is the distance in the text, whatever lies between.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.gone = 0
+
+    def get_seq_length(self) -> int:
+        """Positions taken in, the lost ones included."""
+        return self.gone + (self.keys.shape[-2] if self.keys is not None else 0)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Keys of a pass, and the position of the first if they were in one piece."""
+        return self.get_seq_length() - self.gone + query_length, self.gone
+
+    def copies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies of the keys and values [1, G, n, D]; never aliased."""
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys.clone(), self.values.clone()
+
+    def keep(self, places: torch.Tensor) -> None:
+        """Keep these places [n] of what is held."""
+        assert self.keys is not None
+        assert self.values is not None
+        self.gone += self.keys.shape[-2] - len(places)
+        self.keys, self.values = self.keys[:, :, places], self.values[:, :, places]
+
+
+def keep_places(cache: Cache, places: NDArray[np.int64]) -> None:
+    """Keep these places [n] of what every layer of a dropping cache holds, and free the rest."""
+    for layer in cache.layers:
+        assert isinstance(layer, DroppingLayer)
+        layer.keep(torch.from_numpy(places).to(layer.device))
+
+
+def copy_dropping(cache: Cache, fresh: Cache) -> Cache:
+    """`fresh`, a new dropping cache, as a copy of another one; never aliased."""
+    for layer, copied in zip(cache.layers, fresh.layers, strict=True):
+        assert isinstance(layer, DroppingLayer)
+        assert isinstance(copied, DroppingLayer)
+        copied.update(*layer.copies())
+        copied.gone = layer.gone
+    return fresh
 
 
 def _shares_keys(model: PreTrainedModel) -> bool:

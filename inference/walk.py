@@ -47,7 +47,7 @@ def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tup
 
 
 class Chooser:
-    """Chooses as a recorded run did: with its settings, and at each step with the run's own uniform number.
+    """Chooses as a recorded run did: its settings, its uniform number at each step, and the tokens put in by hand.
 
     Args:
         n_steps: how many steps will be asked for; they may be more than the run had.
@@ -57,11 +57,12 @@ class Chooser:
         self._steps = trace.sampling.steps()
         self._uniform = np.random.default_rng(trace.sampling.seed).random(n_steps)
         self._n_prompt, self._eos_ids = trace.n_prompt, trace.eos_ids
+        self._forced = {step.index: step.token_id for step in trace.steps if step.decision.forced}
 
     def __call__(self, logits: Floats, written: NDArray[np.int64], step: int) -> SamplingDecision:
         """The choice at a step from raw logits [V], after `written` [T]."""
         context = Context(written, self._n_prompt, self._eos_ids)
-        return decide(logits, self._steps, context, float(self._uniform[step]))
+        return decide(logits, self._steps, context, float(self._uniform[step]), self._forced.get(step))
 
 
 def check_model(model: LoadedModel, trace: Trace) -> None:
