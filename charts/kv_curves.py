@@ -85,7 +85,13 @@ def _figure(
 
 def label(name: str, heads: int, t: Translate) -> str:
     """An arrangement with its number of key-value heads."""
-    return t("{name}, {n} KV heads").format(name=name, n=heads) if heads else t("{name}, one latent").format(name=name)
+    if heads == 0:
+        return t("{name}, one latent").format(name=name)
+    return (
+        t("{name}, one KV head").format(name=name)
+        if heads == 1
+        else t("{name}, {n} KV heads").format(name=name, n=heads)
+    )
 
 
 def _describe(curves: Mapping[str, Curve], at: int, own: str, t: Translate) -> str:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from charts.base import Chart, Palette, Translate, base_figure, size, size_unit
 from inference.kv_engines import EngineBytes
 
-ROW_HEIGHT = 46
+PAD = "\N{NO-BREAK SPACE}" * 2  # between a bar and what is written beside it
 
 
 def kv_engines(logical: int, engines: Mapping[str, EngineBytes], *, palette: Palette, t: Translate) -> Chart:
@@ -37,7 +37,7 @@ def _figure(logical: int, engines: Mapping[str, EngineBytes], palette: Palette, 
         y=places,
         x=np.array([(n or 0) / factor for n in held], dtype=np.float32),
         marker={"color": [palette.primary, *[palette.quiet] * len(engines)]},
-        text=[f"  {_amount(n, t)}" for n in held],
+        text=[f"{PAD}{_amount(n, t)}" for n in held],
         textposition="outside",
         textfont={"color": palette.text, "size": 12},
         cliponaxis=False,
@@ -47,7 +47,7 @@ def _figure(logical: int, engines: Mapping[str, EngineBytes], palette: Palette, 
     line = {"color": palette.primary, "width": 1.5, "dash": "dash"}
     figure.add_shape(type="line", x0=logical / factor, x1=logical / factor, y0=0, y1=1, yref="y domain", line=line)
     figure.update_yaxes(
-        tickvals=places, ticktext=[f"{_wrapped(name)}  " for name in names], autorange="reversed", showgrid=False
+        tickvals=places, ticktext=[f"{_wrapped(name)}{PAD}" for name in names], autorange="reversed", showgrid=False
     )
     figure.update_xaxes(title_text=unit, range=[0, highest / factor * 1.3 or 1], nticks=5)
     figure.update_layout(margin={"t": 12})

@@ -103,7 +103,7 @@ class Calculator {
     const { words, type_names: names, types } = this.data;
     const slider = element("input", "slider", { type: "range", min: 0, max: names.length - 1, step: 1, "aria-label": words.element });
     const choice = element("select", "number", { id: "calculator-element", "aria-describedby": "calculator-element-error" });
-    names.forEach((name, at) => choice.append(element("option", "", { value: at }, name)));
+    names.forEach((name, at) => choice.append(element("option", "", { value: at }, priced(types[name]))));
     const error = element("p", "error", { id: "calculator-element-error", role: "alert" });
     const row = (this.rows.element = { slider, number: choice, error, field: { name: "element" } });
     const take = (place) => {
@@ -355,6 +355,9 @@ function cost(type, width) {
   if (type.block > 1) return `${type.block_bytes}/${type.block}`;
   return type.row_bytes ? `${type.block_bytes} + ${type.row_bytes}/${width}` : String(type.block_bytes);
 }
+
+// A type with its bytes a value; a plus where a scale lies beside each head's values.
+const priced = (type) => `${type.name} · ${type.block_bytes / type.block} B${type.row_bytes ? " +" : ""}`;
 
 // The factors of one kind of layer, in the order of the plain formula.
 function expression(group, plan, words) {

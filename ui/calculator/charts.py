@@ -27,19 +27,17 @@ POINTS = 65  # of a curve: enough for the corner of a window to be seen
 
 
 def charts(count: Count) -> None:
-    """Three cards side by side, and in words what other KV heads would save and how activations are estimated."""
-    other = _row(count)
+    """GPU and other KV heads, three cards side by side, and how activations are estimated."""
+    _row(count)
     cards = {"curves": _curves(count), "engines": _engines(count), "fit": _fit(count)}
     for column, (name, chart) in zip(st.columns(len(cards)), cards.items(), strict=True):
         with column:
             chart_card(chart, f"calculator-{name}", t=_)
-    if other is not None:
-        st.text(_saving(count, other))
     st.text(_estimate(count))
 
 
-def _row(count: Count) -> int | None:
-    """GPU, weights and other KV heads; returns the last."""
+def _row(count: Count) -> None:
+    """GPU, weights, and what other KV heads would save."""
     own, layout = count.source.params, count.source.layout
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(_("GPU"), list(gpus()), key="calculator gpu", width=260, **KEEP)
@@ -49,14 +47,14 @@ def _row(count: Count) -> int | None:
             placeholder=f"{own / 1e9:.3f}" if own else _("not known"), **KEEP,
         )  # fmt: skip
         if not layout.attention:
-            return None
+            return
         heads = query_heads(layout)
         options = [n for n in range(1, heads + 1) if heads % n == 0]
         usual = options.index(8) if 8 in options and layout.attention == "MHA" else len(options) - 1
-        other: int = st.selectbox(
+        other = st.selectbox(
             _("With so many KV heads"), options, usual, key=f"calculator other heads {heads}", width=190
         )
-        return other
+        st.text(_saving(count, other), width="stretch")
 
 
 def _bytes(count: Count, layout: KVLayout, tokens: int, batch: int) -> int:

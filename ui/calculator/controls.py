@@ -107,27 +107,25 @@ def remember(plan: Plan, kept: Memory) -> None:
 def controls(plan: Plan, wrong: Mapping[str, InferenceError], *, cross: bool, trace: Trace) -> None:
     """The rows of controls; each sentence about what is wrong stands under the field that it is about."""
     with st.container(border=True):
-        columns = st.columns([2.6, 1.9, 1, 1, 1.3], vertical_alignment="top")
-        with columns[0]:
-            _model(wrong, trace)
-        with columns[1]:
-            st.segmented_control(
-                _("Sequences"), list(SEQUENCES), format_func=lambda name: _(SEQUENCES[name]), key=_key("sequences"),
-                required=True, on_change=_renewed, **KEEP,
-            )  # fmt: skip
-        with columns[2]:
-            _figure(_("Page size"), "page_size", wrong, _("Positions a block; 1 counts without pages."))
-        with columns[3]:
-            _figure(_("Devices"), "tp", wrong, _("Tensor-parallel degree; the figures are for one device."))
-        with columns[4]:
-            names = ["", *ELEMENT_TYPES]
-            st.selectbox(
-                _("Values in"), names, format_func=lambda name: name or _("same as keys"), key=_key("value_element"),
-                help=_("Keys and values may be stored in different types."), **KEEP,
-            )  # fmt: skip
-            complain("value_element", wrong)
-        if cross:
-            _figure(_("Encoder tokens"), "encoder_tokens", wrong, _("Positions of the encoder, for cross-attention."))
+        with st.container(horizontal=True, vertical_alignment="top"):
+            with st.container(width=330, gap="small"):
+                _model(wrong, trace)
+            with st.container(width="content", gap="small"):
+                _sequences()
+            with st.container(width=130, gap="small"):
+                _figure(_("Page size"), "page_size", wrong, _("Positions a block; 1 counts without pages."))
+            with st.container(width=130, gap="small"):
+                _figure(_("Devices"), "tp", wrong, _("Tensor-parallel degree; the figures are for one device."))
+            with st.container(width=170, gap="small"):
+                _value_element(wrong)
+            if cross:
+                with st.container(width=170, gap="small"):
+                    _figure(
+                        _("Encoder tokens"),
+                        "encoder_tokens",
+                        wrong,
+                        _("Positions of the encoder, for cross-attention."),
+                    )
         if plan.model == OWN:
             _config(wrong)
         if st.session_state[_key("sequences")] == LIST:
@@ -177,6 +175,21 @@ def _model(wrong: Mapping[str, InferenceError], trace: Trace) -> None:
         **KEEP,
     )
     complain("model", wrong)
+
+
+def _sequences() -> None:
+    st.segmented_control(
+        _("Sequences"), list(SEQUENCES), format_func=lambda name: _(SEQUENCES[name]), key=_key("sequences"),
+        required=True, on_change=_renewed, **KEEP,
+    )  # fmt: skip
+
+
+def _value_element(wrong: Mapping[str, InferenceError]) -> None:
+    st.selectbox(
+        _("Values in"), ["", *ELEMENT_TYPES], format_func=lambda name: name or _("same as keys"),
+        key=_key("value_element"), help=_("Keys and values may be stored in different types."), **KEEP,
+    )  # fmt: skip
+    complain("value_element", wrong)
 
 
 def _own_figures() -> None:

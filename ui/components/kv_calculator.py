@@ -140,7 +140,7 @@ def _words(t: Translate) -> dict[str, str]:
         "unit": t("bytes"),
         "bytes": t("{n} bytes"),
         "per_token": t("One more token: {size} ({n} bytes)."),
-        "saved": t("With {all} KV heads (MHA) it would be {size}: {heads} save {saved}."),
+        "saved": t("With {all} KV heads (MHA) it would be {size}; these {heads} save {saved}."),
         "whole": t("{name}: a whole number from {low} to {high} is needed, not {value}."),
         "blocks": t("{element} stores blocks of {block} values, which do not divide the head size {width}."),
         "shares": t("{name} is {amount}, which cannot be divided among {degree} devices."),
