@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from inference.errors import N_, RequestError
 from inference.forward import Cache, cache_sizes, copy_dropping, keep_places
 from inference.models import LoadedModel
+from inference.tokens import Token
 from inference.trace import Trace
 from inference.walk import Chooser, Floats, check_model, feed
 
@@ -46,7 +47,7 @@ class PolicyRun:
     """What one policy made of the run.
 
     Attributes:
-        token_ids: [n] chosen freely; `text` is what they spell.
+        tokens: [n] chosen freely; `text` is what they spell.
         positions, nbytes, dropped: [n] of the cache after each step's pass and what the policy left of it.
         logprobs: [N] raw log-probability (nats) of the unlimited run's tokens, fed as they are; NaN once it stopped.
         parted: the step whose token is the first to differ from the unlimited run's, or `None`.
@@ -54,7 +55,7 @@ class PolicyRun:
     """
 
     rule: Rule
-    token_ids: tuple[int, ...]
+    tokens: tuple[Token, ...]
     text: str
     positions: NDArray[np.int64]
     nbytes: NDArray[np.int64]
@@ -62,6 +63,11 @@ class PolicyRun:
     logprobs: NDArray[np.float64]
     parted: int | None
     finish: Finish
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """[n] ids of `tokens`."""
+        return tuple(token.id for token in self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,7 @@ def run_policies(
     # a model that is not recorded may add a bias by the place of a key, and dropping changes the places
     if model.facts.attention != "recorded" or model.forward.new_dropping_cache() is None:
         raise RequestError(
-            N_(
-                "Positions cannot be dropped from the cache of {name}: its layers do not all keep plain keys and values."
-            ),
+            N_("Positions cannot be dropped from the cache of {name}: not all its layers keep plain keys and values."),
             N_("Use a model with full attention in every layer, such as a Llama."),
             name=model.facts.name,
         )
@@ -228,8 +232,10 @@ class _Experiment:
         self, walk: _Walk, tokens: tuple[int, ...], logprobs: Sequence[float], parted: int | None, finish: Finish
     ) -> PolicyRun:
         positions, nbytes, dropped = (np.array(column, dtype=np.int64) for column in zip(*walk.states, strict=True))
-        text = _text(self._model, tokens)
-        return PolicyRun(walk.rule, tokens, text, positions, nbytes, dropped, np.array(logprobs), parted, finish)
+        chosen = tuple(self._model.tokenizer.vocabulary.token(token_id) for token_id in tokens)
+        return PolicyRun(
+            walk.rule, chosen, _text(chosen), positions, nbytes, dropped, np.array(logprobs), parted, finish
+        )
 
 
 def _dropping_cache(model: LoadedModel) -> Cache:
@@ -245,6 +251,5 @@ def _logprob(logits: Floats, token_id: int) -> float:
     return float(scores[token_id] - top - np.log(np.exp(scores - top).sum()))
 
 
-def _text(model: LoadedModel, token_ids: Sequence[int]) -> str:
-    tokens = [model.tokenizer.vocabulary.token(token_id) for token_id in token_ids]
+def _text(tokens: Sequence[Token]) -> str:
     return b"".join(token.data for token in tokens if not token.special).decode("utf-8", "replace")

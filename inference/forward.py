@@ -52,7 +52,7 @@ class Forward:
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
 
     def new_dropping_cache(self) -> Cache | None:
-        """An empty cache that positions can be dropped from; `None` where a layer has a window or a state of its own."""
+        """An empty cache that positions can be dropped from; `None` where a layer has a window or a state."""
         cache = self.new_cache()
         if any(type(layer) is not DynamicLayer for layer in cache.layers):
             return None

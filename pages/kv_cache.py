@@ -7,12 +7,14 @@ import streamlit as st
 from inference.errors import N_
 from ui import frame, live, session
 from ui.i18n import _
+from ui.kv.cleanup import cleanup
 from ui.kv.growth import growth
 from ui.kv.parity import parity
 
 PARTS = {
     "growth": (N_("Growth"), growth),
     "parity": (N_("With and without"), parity),
+    "cleanup": (N_("Clean-up"), cleanup),
 }
 
 trace = session.trace()
