@@ -10,6 +10,7 @@ The table of steps and the orders in which engines run them stand at the bottom.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -59,20 +60,28 @@ class Candidates:
         return self.where(~np.isin(self.ids, banned)) if banned.size else self
 
     def changed(self, ids: Ids, change: Callable[[Floats, Ids], Floats]) -> Candidates:
-        """The scores of `ids` (distinct; absent ones are skipped) replaced by `change(scores, positions in ids)`."""
+        """The scores of `ids` (distinct; absent ones are skipped) replaced by `change(scores, positions in ids)`.
+
+        What would become infinite stays the largest float32.
+        """
         if not ids.size or not self.ids.size:
             return self
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         present = np.flatnonzero(self.ids[at] == ids)
         scores = self.scores.copy()
-        scores[at[present]] = change(scores[at[present]], present)
+        with np.errstate(over="ignore"):
+            scores[at[present]] = np.clip(change(scores[at[present]], present), -LARGEST, LARGEST)
         return Candidates(self.ids, scores)
 
 
 def softmax(scores: Floats) -> Floats:
-    """Probabilities [n] of `scores` [n] in float32, with the sum taken in float64."""
-    weights: Floats = np.exp(scores - scores.max())
-    probs: Floats = (weights / weights.sum(dtype=np.float64)).astype(np.float32)
+    """Probabilities [n] of `scores` [n] as float32, computed in float64.
+
+    A float32 exponential differs between processors by a few units in the last place, which is more than the mass of
+    one token in the tail; in float64 every machine, and a browser, keeps the same tokens.
+    """
+    weights = np.exp(scores - scores.max(), dtype=np.float64)
+    probs: Floats = (weights / weights.sum()).astype(np.float32)
     return probs
 
 
@@ -87,14 +96,15 @@ def leading(scores: Floats, n: int) -> NDArray[np.intp]:
 def highest(scores: Floats, n: int) -> NDArray[np.intp]:
     """Positions, ascending, of the `n` highest scores and of all that equal the lowest of them; n < len(scores).
 
-    A threshold from a sample leaves a short list to search; if it leaves too few, all scores are searched.
+    A threshold from a sample leaves a short list to search; if it leaves too few, or all (as equal scores do),
+    all scores are searched.
     """
     stride = len(scores) // (64 * n)
     if stride > 1:
         sample = scores[::stride]
         rank = max(8, 2 * n // stride)
         at = np.flatnonzero(scores >= np.partition(sample, len(sample) - rank)[len(sample) - rank])
-        if n < len(at):
+        if n < len(at) < len(scores):
             return at[highest(scores[at], n)]
     return np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
 
@@ -237,7 +247,7 @@ class TopH:
         order = leading(candidates.scores, TOP_H_CANDIDATES)[:TOP_H_CANDIDATES]
         probs = softmax(candidates.scores[order]).astype(np.float64)
         terms = -probs * np.log(np.where(probs > 0, probs, 1.0))
-        n = max(1, int((np.cumsum(terms) <= self.share * terms.sum()).sum()))
+        n = max(1, int((np.cumsum(terms) <= (self.share + BOUNDARY) * terms.sum()).sum()))
         return candidates.at(order[:n])
 
 
@@ -278,7 +288,7 @@ class MinP:
     min_p: float
 
     def __call__(self, candidates: Candidates, context: Context) -> Candidates:
-        relative = np.exp(candidates.scores - candidates.scores.max())
+        relative = np.exp(candidates.scores - candidates.scores.max(), dtype=np.float64)
         return candidates.where(relative >= self.min_p * (1 - BOUNDARY))
 
 
@@ -291,7 +301,7 @@ class TypicalP:
     def __call__(self, candidates: Candidates, context: Context) -> Candidates:
         probs = softmax(candidates.scores)
         with np.errstate(divide="ignore"):
-            distance = np.abs(-np.log(probs) - np.float32(entropy(probs)))
+            distance = np.abs(-np.log(probs, dtype=np.float64) - entropy(probs))
         order = np.argsort(distance, kind="stable")
         mass = np.cumsum(probs[order], dtype=np.float64)
         last = min(int((mass < self.p - BOUNDARY).sum()), len(order) - 1)
@@ -316,7 +326,7 @@ class EtaCutoff:
 
     def __call__(self, candidates: Candidates, context: Context) -> Candidates:
         probs = softmax(candidates.scores)
-        cutoff = min(self.epsilon, self.epsilon**0.5 * np.exp(-entropy(probs)))
+        cutoff = min(self.epsilon, self.epsilon**0.5 * math.exp(-entropy(probs)))
         return _at_least(candidates, probs, cutoff)
 
 

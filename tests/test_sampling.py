@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,19 @@ def test_the_repetition_penalty_has_no_window() -> None:
     case = CASES["S47"]
     stages = run_pipeline(numbers(case["input"]["logits"]), SamplingParams(repetition_penalty=2.0), [0, 1, 1], 1)
     np.testing.assert_allclose(stages[-1].logits, case["expected"]["hf_scores"])
+
+
+def test_probabilities_are_those_of_float64_arithmetic_so_that_every_processor_keeps_the_same_tokens() -> None:
+    logits = np.random.default_rng(3).normal(0, 4, 50_000).astype(np.float32)
+    weights = [math.exp(float(np.float32(score - logits.max()))) for score in logits]
+    expected = (np.array(weights) / math.fsum(weights)).astype(np.float32)
+    np.testing.assert_array_equal(run_pipeline(logits, SamplingParams())[-1].probs, expected)
+
+
+def test_a_penalty_that_would_make_a_score_infinite_leaves_it_the_largest_number() -> None:
+    stage = run_pipeline([30.0, 1.0, -2.0], SamplingParams(repetition_penalty=1e-38), [0], 1)[-1]
+    np.testing.assert_array_equal(stage.logits, np.array([np.finfo(np.float32).max, 1, -2], dtype=np.float32))
+    np.testing.assert_array_equal(stage.probs, [1, 0, 0])
 
 
 def test_temperature_zero_is_greedy_and_is_not_put_into_the_formula() -> None:
@@ -298,6 +312,11 @@ def test_top_p_and_the_draw_are_exact_when_the_first_thousand_candidates_do_not_
     assert abs(stages[-1].kept.sum() - expected) <= 1
     assert choose(stages, 0.0) == 7
     assert choose(stages, 0.999999) == np.flatnonzero(stages[-1].kept)[-1]
+
+
+def test_a_long_list_of_equal_scores_is_kept_whole_by_any_k() -> None:
+    for size in (129, 5000, 300_000):
+        assert run_pipeline(np.zeros(size), SamplingParams(top_k=1))[-1].kept.all()
 
 
 def test_the_draw_is_the_inverse_cdf_in_probability_order() -> None:
