@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,25 @@ def copy_dropping(cache: Cache, fresh: Cache) -> Cache:
         copied.update(*layer.copies())
         copied.gone = layer.gone
     return fresh
+
+
+def keys_and_values(cache: Cache) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Layer, keys [1, G, n, D] and values [1, G, n, D] of every layer that keeps both; views, not copies."""
+    held = [
+        (index, getattr(layer, "keys", None), getattr(layer, "values", None))
+        for index, layer in enumerate(cache.layers)
+    ]
+    return [(i, k, v) for i, k, v in held if k is not None and v is not None and k.ndim == v.ndim == 4]
+
+
+def rewrite_newest(cache: Cache, n: int, rewrite: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> None:
+    """Put `rewrite(numbers)` in the place of the keys and values [G, n, D] of the newest `n` positions."""
+    with torch.inference_mode():
+        for _, *both in keys_and_values(cache):
+            for held in both:
+                newest = held[0, :, -n:]
+                changed = rewrite(newest.float().cpu().numpy())
+                newest.copy_(torch.from_numpy(changed).to(newest))
 
 
 def _shares_keys(model: PreTrainedModel) -> bool:
