@@ -10,11 +10,13 @@ from ui.i18n import _
 from ui.kv.cleanup import cleanup
 from ui.kv.growth import growth
 from ui.kv.parity import parity
+from ui.kv.quantised import quantised
 
 PARTS = {
     "growth": (N_("Growth"), growth),
     "parity": (N_("With and without"), parity),
     "cleanup": (N_("Clean-up"), cleanup),
+    "quantised": (N_("Quantised"), quantised),
 }
 
 trace = session.trace()
