@@ -58,6 +58,7 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-logits", default="all", metavar="all|none|N", help="whole vocabulary, or the N highest")
     parser.add_argument("--keep-attention", default="all", metavar="all|none|0,7,…", help="layers to keep")
     parser.add_argument("--no-hidden", action="store_true", help="leave hidden states out")
+    parser.add_argument("--lens", action="store_true", help="add the logit lens when the run has ended")
     parser.add_argument("--max-trace-mib", type=float, default=512)
     parser.set_defaults(run=_record)
 
@@ -113,6 +114,7 @@ def _options(args: argparse.Namespace) -> RecordOptions:
             logits=int(args.keep_logits) if logits is None else logits,
             attention=tuple(int(i) for i in args.keep_attention.split(",")) if attention is None else attention,
             hidden=not args.no_hidden,
+            lens=args.lens,
             max_trace_bytes=int(args.max_trace_mib * 2**20),
         )
     except ValueError:

@@ -1,7 +1,7 @@
 """What a recording will need, computed before the run, and what is left out where that is too much.
 
-What does not fit is left out in this order, until the rest fits: hidden states, attention, the logits below the
-1,024 highest, the logits. Router choices are small and stay. A run never dies of its recording.
+What does not fit is left out in this order, until the rest fits: the logit lens, hidden states, attention, the logits
+below the 1,024 highest, the logits. Router choices are small and stay. A run never dies of its recording.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Footprint:
         eager_heads: query heads of all layers together where weights must be kept [H, Q, K] instead, else 0.
         hidden: bytes a step.
         router: bytes a position.
+        lens: bytes a step; 0 where the model has no hidden states to compute it from.
         vocab_size: V.
     """
 
@@ -33,6 +34,7 @@ class Footprint:
     hidden: int
     router: int
     vocab_size: int
+    lens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class Plan:
 def plan(footprint: Footprint, options: RecordOptions, n_prompt: int, n_new: int) -> Plan:
     """Fit a recording of `n_prompt` prompt and up to `n_new` new tokens into `options.max_trace_bytes`."""
     left_out: list[Note] = []
+    if options.lens and not footprint.lens:
+        left_out.append(Note(N_("There is no logit lens: this model's layers hand on no single hidden state.")))
+        options = replace(options, lens=False)
     for change, note in _REDUCTIONS:
         need = needs(footprint, options, n_prompt, n_new)
         if sum(need.values()) <= options.max_trace_bytes:
@@ -64,17 +69,22 @@ def plan(footprint: Footprint, options: RecordOptions, n_prompt: int, n_new: int
 
 
 def needs(footprint: Footprint, options: RecordOptions, n_prompt: int, n_new: int) -> dict[str, int]:
-    """Bytes of each part of a recording: `logits`, `attention`, `hidden`, `router`."""
+    """Bytes of each part of a recording: `logits`, `attention`, `hidden`, `router`, `lens`."""
     fed = n_prompt + n_new - 1
     return {
         "logits": n_new * _logit_bytes(footprint.vocab_size, options.logits),
         "attention": _attention_bytes(footprint, options.attention, n_prompt, n_new),
-        "hidden": n_new * footprint.hidden if options.hidden else 0,
+        "hidden": n_new * footprint.hidden if options.hidden or options.lens else 0,
         "router": fed * footprint.router if options.router else 0,
+        "lens": n_new * footprint.lens if options.lens else 0,
     }
 
 
 _REDUCTIONS: tuple[tuple[dict[str, Any], str], ...] = (
+    (
+        {"lens": False},
+        N_("The logit lens was left out, because the record would not fit in {limit_mib} MiB."),
+    ),
     (
         {"hidden": False},
         N_("Hidden states were left out, because the record would not fit in {limit_mib} MiB."),

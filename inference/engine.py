@@ -15,8 +15,9 @@ from typing import Self
 import numpy as np
 
 from inference.budget import Plan, plan
-from inference.errors import N_, InferenceError, RequestError
+from inference.errors import N_, InferenceError, ModelError, Note, RequestError
 from inference.forward import Cache
+from inference.head import with_lens
 from inference.loop import Loop, Start
 from inference.models import LoadedModel, versions
 from inference.request import GenerationRequest
@@ -73,6 +74,7 @@ class Generation:
         self.plan: Plan = plan(model.footprint, request.record, len(self.prompt_ids), self.max_new)
         self.steps: list[StepRecord] = []
         self.finish: Finish | None = None
+        self.left_out = self.plan.left_out
         self.cancelled = False
         self._loop: Loop | None = None
         self._iterator = self._run()
@@ -127,7 +129,7 @@ class Generation:
             layers=model.layers,
             tokenise_s=self._tokenise_s,
             element=model.element,
-            left_out=self.plan.left_out,
+            left_out=self.left_out,
             versions=versions(),
         )
 
@@ -145,6 +147,17 @@ class Generation:
             if step is not None:
                 self.steps.append(step)
                 yield step
+        if self.plan.options.lens:
+            self._look()
+
+    def _look(self) -> None:
+        """The logit lens of all steps, from hidden states that are given back unless they are to be kept."""
+        try:
+            found = with_lens(self.model, self.steps, cancelled=lambda: self.cancelled)
+        except ModelError as error:
+            found, self.left_out = None, (*self.left_out, Note(error.what, error.values))
+        kept = self.steps if found is None else found
+        self.steps[:] = kept if self.plan.options.hidden else [replace(step, hidden=None) for step in kept]
 
 
 def _check_length(model: LoadedModel, n_prompt: int, request: GenerationRequest) -> int:

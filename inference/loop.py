@@ -109,7 +109,7 @@ class Loop:
             self._model.forward(self._written[: self._n_written], self.cache, recorder, weights=False)
         self._kv = cache_sizes(self.cache)
         self._fed = self._n_written
-        return replace(at, decision=decision, text=self._advance(at.index, decision))
+        return replace(at, decision=decision, text=self._advance(at.index, decision), lens=None)
 
     def _forward(self, index: int, fed_ids: NDArray[np.int64]) -> Passes | None:
         """The forward passes of a step: one, or one a chunk of the prompt; `None` if cancelled in between."""
@@ -177,7 +177,7 @@ class Loop:
             "logits": build_logits(logits, log_z, options.logits),
             "attention": attention,
             "weights": weights,
-            "hidden": build_hidden(passes) if options.hidden else None,
+            "hidden": build_hidden(passes) if options.hidden or options.lens else None,
             "router": build_router(passes) if options.router else (),
         }
         timing = StepTiming(

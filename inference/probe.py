@@ -18,6 +18,7 @@ from inference.attention import Floats, LayerSpec, attention_scores, attention_w
 from inference.budget import Footprint
 from inference.errors import N_, ModelError
 from inference.forward import Cache, Forward, PassResult, cache_sizes
+from inference.lens import lens_bytes
 from inference.recorder import EAGER, SDPA, LayerAttention, Recorder, install_hooks, set_attention, why_not_installable
 from inference.sources import LOAD_ANOTHER
 from inference.stepping import to_numpy
@@ -214,13 +215,14 @@ def _footprint(model: PreTrainedModel, recorder: Recorder, eager_heads: int) -> 
     per_position = {
         layer: (call.queries.nbytes + call.keys.nbytes) // N_PROBED for layer, call in recorder.layer_calls.items()
     }
-    routers = recorder.router_choices
+    routers, vocab_size = recorder.router_choices, model.config.get_text_config(decoder=True).vocab_size
     return Footprint(
         attention=per_position,
         eager_heads=eager_heads,
         hidden=sum(h.nbytes for h in recorder.hidden_states),
         router=sum(4 * c.logits.shape[-1] + 12 * c.experts.shape[-1] for c in routers),
-        vocab_size=model.config.get_text_config(decoder=True).vocab_size,
+        vocab_size=vocab_size,
+        lens=lens_bytes(len(recorder.hidden_states), vocab_size),
     )
 
 

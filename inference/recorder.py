@@ -58,6 +58,7 @@ class Recorder:
         specs: whether to keep each layer's constants, which are the same in every pass.
         position: position of the pass's first query.
         inexact: why weights cannot be computed from what a layer was given; empty if they can.
+        n_outputs: elements of the tuple that a decoder layer returns; 0 where it returns its output itself.
     """
 
     attention: bool = True
@@ -73,6 +74,7 @@ class Recorder:
     router_choices: list[RouterChoice] = field(default_factory=list)
     router_layers: list[int] = field(default_factory=list)
     inexact: str = ""
+    n_outputs: int = 0
     _spans: dict[int, tuple[torch.Tensor | None, NDArray[np.int32]]] = field(default_factory=dict)
 
     @contextmanager
@@ -185,6 +187,13 @@ def install_hooks(model: PreTrainedModel) -> None:
             _hook_once(layer, _keep_hidden)
 
 
+def decoder_layers(model: PreTrainedModel) -> str | None:
+    """Name of the module list that holds the decoder layers, by their hooks; `None` if there is none."""
+    lists = ((str(name), m) for name, m in model.named_modules() if isinstance(m, torch.nn.ModuleList) and len(m))
+    hooked = (name for name, m in lists if all(_keep_hidden in layer._forward_hooks.values() for layer in m))
+    return next(hooked, None)
+
+
 def _recording_sdpa(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -225,7 +234,8 @@ def _keep_hidden(module: torch.nn.Module, args: Any, output: Any) -> None:
     if recorder is None:
         return
     recorder.n_layers_done += 1
-    hidden = output[0] if isinstance(output, (tuple, list)) else output
+    recorder.n_outputs = len(output) if isinstance(output, (tuple, list)) else 0
+    hidden = output[0] if recorder.n_outputs else output
     if recorder.hidden and hidden.ndim == 3:  # not where a layer hands on several streams at once (Gemma 3n)
         last = hidden[0, -1]
         recorder.hidden_states.append(last.clone() if hidden.shape[1] > 1 else last)

@@ -17,6 +17,7 @@ class RecordOptions:
         attention: queries and keys of all layers, of the given layers, or none.
         hidden: last-position hidden state of every layer.
         router: experts chosen, where the model has any.
+        lens: what each layer would say, computed when the run has ended (see `inference.lens`).
         max_trace_bytes: limit for all of it.
     """
 
@@ -24,6 +25,7 @@ class RecordOptions:
     attention: bool | tuple[int, ...] = True
     hidden: bool = True
     router: bool = True
+    lens: bool = False
     max_trace_bytes: int = 512 * 2**20
 
 

@@ -55,7 +55,7 @@ class Passes:
         recorder = Recorder(
             attention=wants and not self._forward.eager_weights,
             layers=frozenset(options.attention) if isinstance(options.attention, tuple) else None,
-            hidden=options.hidden,
+            hidden=options.hidden or options.lens,
             router=options.router,
         )
         result = self._forward(ids, cache, recorder, weights=wants)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from inference.attention import LayerSpec, attention_weights, widen
 from inference.errors import N_, Note, TraceError
+from inference.lens import LensRecord
 from inference.request import GenerationRequest
 from inference.sampling import SamplingDecision, SamplingParams, rank_of
 from inference.stopping import Finish
@@ -151,6 +152,7 @@ class StepRecord:
     weights: tuple[Floats, ...] | None = None
     hidden: Array | None = None
     router: tuple[RouterRecord, ...] = ()
+    lens: LensRecord | None = None
 
     @property
     def token_id(self) -> int:
@@ -167,6 +169,7 @@ class StepRecord:
         ]
         held = sum(a.nbytes for a in arrays if a is not None)
         held += 0 if self.logits is None else self.logits.values.nbytes
+        held += 0 if self.lens is None else self.lens.nbytes
         return held + (0 if self.attention is None else self.attention.nbytes)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from inference.attention import LayerSpec
 from inference.errors import Note
+from inference.lens import LensRecord
 from inference.request import GenerationRequest, RecordOptions
 from inference.sampling import SamplingDecision, SamplingParams
 from inference.stopping import Finish
@@ -24,7 +25,7 @@ from inference.trace import (
     StepTiming,
     Trace,
 )
-from inference.trace_write import DECISION, KV, TIMES, Tensors
+from inference.trace_write import DECISION, KV, LENS, TIMES, Tensors
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class Reader:
         steps = []
         parts: dict[str, Callable[[int], Any]] = {"logits": self._logits(), "attention": self._attention()}
         parts |= {"weights": self._weights()}
-        parts |= {"hidden": self._hidden(), "router": self._router()}
+        parts |= {"hidden": self._hidden(), "router": self._router(), "lens": self._lens()}
         for i in range(self._n):
             fed = self._prompt if i == 0 else chosen[i - 1 : i]
             steps.append(self._step(i, fed, columns, {name: part(i) for name, part in parts.items()}))
@@ -183,6 +184,18 @@ class Reader:
             return lambda i: None
         hidden = self._take("hidden", (self._n, None, self._model.hidden_size), np.float32, np.float16, np.uint16)
         return lambda i: hidden[i]
+
+    def _lens(self) -> Callable[[int], LensRecord | None]:
+        if "lens/steps" not in self._tensors:
+            return lambda i: None
+        steps = self._take("lens/steps", (None,), np.int64)
+        ids = self._take("lens/ids", (len(steps), None, None), np.int32)
+        shapes = {"ids": ids.shape, "probs": ids.shape, "chosen_probs": ids.shape[:2], "chosen_ranks": ids.shape[:2]}
+        arrays = {name: self._take(f"lens/{name}", shapes[name], LENS[name]) for name in LENS}
+        if not ids.size or ids.min() < 0:
+            raise ValueError("its logit lens has no tokens")
+        at = {int(step): row for row, step in enumerate(steps)}
+        return lambda i: LensRecord(**{name: array[at[i]] for name, array in arrays.items()}) if i in at else None
 
     def _router(self) -> Callable[[int], tuple[RouterRecord, ...]]:
         layers = sorted(

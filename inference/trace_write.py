@@ -12,7 +12,7 @@ from inference.attention import LayerSpec
 from inference.sampling import SamplingDecision
 from inference.trace import Trace
 
-VERSION = 1
+VERSION = 2  # since 2: the logit lens
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -21,6 +21,7 @@ COLUMN = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 DECISION = {f.name: COLUMN[str(f.type)] for f in fields(SamplingDecision) if f.name not in ("removed", "draw_u")}
 TIMES = ("forward_s", "sampling_s", "recording_s", "at_s")
 KV = ("positions", "nbytes", "added", "dropped")
+LENS = {"ids": np.int32, "probs": np.float32, "chosen_probs": np.float32, "chosen_ranks": np.int32}
 
 
 def parts(trace: Trace) -> tuple[dict[str, Any], Tensors]:
@@ -73,6 +74,7 @@ def _put_vocabulary(trace: Trace, tensors: Tensors) -> None:
     if vocabulary.ids is None and not any(s.logits is not None and s.logits.whole for s in trace.steps):
         ids = [t.id for t in trace.tokens]
         ids += [int(i) for s in trace.steps if s.logits is not None and s.logits.ids is not None for i in s.logits.ids]
+        ids += [int(i) for s in trace.steps if s.lens is not None for i in s.lens.ids.ravel()]
         vocabulary = vocabulary.only(ids)
     tensors["vocabulary/data"] = vocabulary.data
     tensors["vocabulary/ends"] = vocabulary.ends
@@ -99,6 +101,16 @@ def _put_steps(trace: Trace, tensors: Tensors) -> None:
             tensors["logits/ids"] = np.stack([one.ids for one in logits if one.ids is not None])
     if steps[0].hidden is not None:
         tensors["hidden"] = np.stack([s.hidden for s in steps if s.hidden is not None])
+    _put_lens(trace, tensors)
+
+
+def _put_lens(trace: Trace, tensors: Tensors) -> None:
+    """The logit lens of the steps that have it, and which they are."""
+    records = {step.index: step.lens for step in trace.steps if step.lens is not None}
+    if records:
+        tensors["lens/steps"] = np.array(list(records), dtype=np.int64)
+        for name in LENS:
+            tensors[f"lens/{name}"] = np.stack([getattr(record, name) for record in records.values()])
 
 
 def _put_attention(trace: Trace, tensors: Tensors) -> list[int]:
