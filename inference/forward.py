@@ -20,7 +20,10 @@ Cache = DynamicCache
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a forward pass gave: last-position logits [V] (the model's dtype and device), weights by layer if eager."""
+    """What a forward pass gave: last-position logits [V], or all [Q, V]; weights by layer if eager.
+
+    Logits have the model's dtype and device.
+    """
 
     logits: torch.Tensor
     weights: tuple[torch.Tensor, ...] | None
@@ -60,15 +63,23 @@ class Forward:
         cache.layers = [DroppingLayer() for _ in cache.layers]
         return cache
 
-    def __call__(self, ids: NDArray[np.int64], cache: Cache | None, recorder: Recorder, weights: bool) -> PassResult:
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        cache: Cache | None,
+        recorder: Recorder,
+        weights: bool,
+        last_only: bool = True,
+    ) -> PassResult:
         """Feed `ids` [Q] after what is in the cache, which grows; or alone, keeping nothing, where there is none.
 
         Args:
             recorder: collects what the pass shows.
             weights: ask for attention weights (only where the model gives them in eager mode).
+            last_only: give the logits of the last position alone.
         """
         recorder.position = 0 if cache is None else n_cached(cache)
-        extra = dict(self._extra)
+        extra = dict(self._extra) if last_only else {}
         if weights and self.eager_weights:
             extra["output_attentions"] = True
         if self._takes_positions:  # as generate does: left alone, bamba counts from 0 in every pass
@@ -81,7 +92,7 @@ class Forward:
             out = self.model(input_ids=batch, use_cache=cache is not None, **extra)
         found = getattr(out, "attentions", None) or ()
         given = tuple(w[0] for w in found if w is not None) if weights and self.eager_weights else None
-        return PassResult(out.logits[0, -1], given)
+        return PassResult(out.logits[0, -1] if last_only else out.logits[0], given)
 
     def synchronise(self) -> None:
         """Wait until the device has done what was asked of it, so that a clock reading is true."""
