@@ -7,6 +7,7 @@ import streamlit as st
 from inference.errors import N_
 from ui import frame, live, session
 from ui.i18n import _
+from ui.kv.blocks import blocks
 from ui.kv.cleanup import cleanup
 from ui.kv.growth import growth
 from ui.kv.parity import parity
@@ -17,6 +18,7 @@ PARTS = {
     "parity": (N_("With and without"), parity),
     "cleanup": (N_("Clean-up"), cleanup),
     "quantised": (N_("Quantised"), quantised),
+    "blocks": (N_("Blocks and prefixes"), blocks),
 }
 
 trace = session.trace()
