@@ -19,7 +19,7 @@ from inference.trace import Trace
 from ui.limits import Limits, read
 from ui.models import ModelStore
 from ui.shelf import Shelf
-from ui.worker import GRACE_S, Job, Worker
+from ui.worker import GRACE_S, Job, Work, Worker
 
 WARM_UP_AFTER_S = 2.0  # the first page should not share the interpreter with the import of torch
 KEPT_BY_STREAMLIT_S = 120.0  # the state of a closed tab, in case its connection comes back
@@ -144,6 +144,29 @@ def work(name: str) -> Job | None:
     return found
 
 
+def ask_model(name: str, on_show: Trace, n_tokens: int, do: Work) -> None:
+    """Queue work for the model of the run on show; where there is no such model here, the work failed for that reason.
+
+    Args:
+        n_tokens: whose time it takes, as `Job.n_new`.
+    """
+    new = Job(session_id(), "", None, n_tokens, work=do)
+    try:
+        new.model_name = model_name(on_show)
+    except InferenceError as error:
+        new.error, new.state = error, "failed"
+        st.session_state[f"work {name}"] = new
+    else:
+        queue(name, new)
+
+
+def forget(name: str) -> None:
+    """Give the session's latest work of a name back, with its result."""
+    found = st.session_state.pop(f"work {name}", None)
+    if found is not None:
+        shelf().drop(found)
+
+
 def going() -> list[Job]:
     """The session's jobs that have not ended."""
     return [one for one in shelf().of(session_id()) if not one.ended]
@@ -159,6 +182,15 @@ def put_on_show(finished: Job) -> None:
     """Put the run of a job on show, from its first step."""
     st.session_state["shown"], st.session_state["trace"] = finished, finished.trace
     st.session_state["step"] = finished.left_at or 0
+
+
+def amend(old: Trace, new: Trace) -> None:
+    """Put a run in the place of the one on show, which is the same run with more computed."""
+    finished = shown()
+    if finished is not None and finished.trace is old:
+        finished.trace = new
+    if trace() is old:
+        st.session_state["trace"] = new
 
 
 def trace() -> Trace:
