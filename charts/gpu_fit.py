@@ -42,7 +42,7 @@ def gpu_fit(
             t("scenario"): [s.name for s in scenarios],
             t("tokens"): [s.tokens for s in scenarios],
             t("sequences"): [s.batch for s in scenarios],
-            t("weights"): [s.need.weights for s in scenarios],
+            t("model weights"): [s.need.weights for s in scenarios],
             t("KV cache"): [s.need.kv for s in scenarios],
             t("activations"): [s.need.activations for s in scenarios],
             t("total"): [s.need.total for s in scenarios],
@@ -57,7 +57,7 @@ def _figure(scenarios: Sequence[Scenario], memory: int, usable: int, palette: Pa
     unit, factor = size_unit(highest)
     places = list(range(len(scenarios)))
     figure = base_figure(palette, barmode="stack")
-    parts = (("weights", t("weights")), ("kv", t("KV cache")), ("activations", t("activations")))
+    parts = (("weights", t("model weights")), ("kv", t("KV cache")), ("activations", t("activations")))
     for (field, name), colour, pattern in zip(parts, palette.categorical, PATTERNS, strict=False):
         held = [getattr(s.need, field) for s in scenarios]
         figure.add_bar(

@@ -75,7 +75,7 @@ def _table(logical: int, engines: Mapping[str, EngineBytes], t: Translate) -> pd
         {
             t("engine"): [row[0] for row in rows],
             t("bytes"): pd.array([row[1] for row in rows], dtype="Int64"),
-            t("against logical"): [None if row[1] is None else f"{row[1] / logical:.2f} ×" for row in rows],
+            t("against logical"): ["" if row[1] is None else f"{row[1] / logical:.2f} ×" for row in rows],
             t("how it is counted"): [row[2] for row in rows],
         }
     )

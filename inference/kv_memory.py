@@ -209,6 +209,8 @@ class KVLayout:
             CalculatorError: the degree is out of its range, or it and the heads do not divide one another.
         """
         degree = whole(tensor_parallel, "tensor_parallel", high=MAX_DEVICES)
+        if degree == 1:
+            return self
         return replace(self, layers=tuple(layer.shard(degree) for layer in self.layers))
 
     def engine_bytes(

@@ -200,6 +200,7 @@ def test_fewer_heads_than_devices_and_a_context_too_long_are_said() -> None:
     assert "On each of 16 devices." in texts(app)
     assert "There are fewer KV heads than devices: each head is kept 2 times." in texts(app)
     assert "The model's own limit is 131,072 tokens." in texts(app)
+    assert "A latent cannot be divided: each device keeps it whole." in texts(opened(preset="DeepSeek-V3", tp="8"))
     assert "kv_heads is 8, which cannot be divided among 3 devices." in errors(opened(tp="3"))
 
 

@@ -63,8 +63,9 @@ def _words(count: Count, kept: Memory) -> None:
         st.code(formula(count), language=None, wrap_lines=True)
     if kept.bytes is not None and not count.wrong and kept.bytes != str(count.nbytes):
         st.warning(_("The page shows {shown} bytes; the server counts {n}.", shown=kept.bytes, n=count.nbytes))
-    for sentence in sentences(count):
-        st.text(sentence)
+    with st.container(gap="xxsmall"):
+        for sentence in sentences(count):
+            st.text(sentence)
 
 
 def formula(count: Count) -> str:
@@ -83,7 +84,9 @@ def sentences(count: Count) -> list[str]:
     if plan.tp > 1:
         copies = replicated(layout, plan.tp)
         found.append(_("On each of {n} devices.", n=plan.tp))
-        if copies > 1:
+        if layout.attention == "MLA":
+            found.append(_("A latent cannot be divided: each device keeps it whole."))
+        elif copies > 1:
             found.append(_("There are fewer KV heads than devices: each head is kept {n} times.", n=copies))
     reasons = why_not_plain(layout)
     if reasons:

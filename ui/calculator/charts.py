@@ -14,7 +14,6 @@ from charts.kv_engines import kv_engines
 from inference.errors import CalculatorError
 from inference.kv_fit import PASS_TOKENS, RESERVE_PERCENT, WEIGHT_TYPES, Deployment
 from inference.kv_layers import MAX_TOKENS
-from inference.kv_memory import KVLayout
 from inference.kv_variants import query_heads, variants, with_kv_heads
 from ui import session
 from ui.calculator.count import Count
@@ -23,7 +22,7 @@ from ui.cards import chart_card
 from ui.i18n import _
 
 KEEP: Any = {"persist_state": "session"}
-POINTS = 65  # of a curve: enough for the corner of a window to be seen
+POINTS = 33  # of a curve, beside the corners that windows make
 
 
 def charts(count: Count) -> None:
@@ -40,7 +39,7 @@ def _row(count: Count) -> None:
     """GPU, weights, and what other KV heads would save."""
     own, layout = count.source.params, count.source.layout
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox(_("GPU"), list(gpus()), key="calculator gpu", width=260, **KEEP)
+        st.selectbox("GPU", list(gpus()), key="calculator gpu", width=260, **KEEP)
         st.selectbox(_("Weights in"), list(WEIGHT_TYPES), key="calculator weights", width=150, **KEEP)
         st.number_input(
             _("Parameters, billions"), 0.001, 100_000.0, None, format="%.3f", key="calculator billions", width=190,
@@ -57,30 +56,29 @@ def _row(count: Count) -> None:
         st.text(_saving(count, other), width="stretch")
 
 
-def _bytes(count: Count, layout: KVLayout, tokens: int, batch: int) -> int:
-    plan = count.plan
-    shard = layout.shard(plan.tp)
-    return shard.bytes(tokens, batch, plan.elements, encoder_tokens=plan.encoder_tokens, page_size=plan.page)
-
-
 def _curves(count: Count) -> Chart:
-    at, batch = count.mean, count.sequences
-    tokens = np.unique(np.linspace(1, min(max(2 * at, 1024), MAX_TOKENS), POINTS).astype(np.int64))
+    layout, plan, at = count.source.layout, count.plan, count.mean
+    last = min(max(2 * at, 1024), MAX_TOKENS)
+    corners = {layer.window for layer in layout.layers if layer.window and layer.window < last}
+    tokens = np.union1d(np.linspace(1, last, POINTS).astype(np.int64), np.array([at, *corners], dtype=np.int64))
     curves = {}
-    for name, layout in variants(count.source.layout).items():
+    for name, variant in variants(layout).items():
+        heads = 0 if name == "MLA" else max(layer.kv_heads for layer in variant.layers)
         try:
-            nbytes = [_bytes(count, layout, int(n), batch) for n in tokens]
+            shard = variant.shard(plan.tp)
+            nbytes = [
+                shard.bytes(
+                    int(n), count.sequences, plan.elements, encoder_tokens=plan.encoder_tokens, page_size=plan.page
+                )
+                for n in tokens
+            ]
         except CalculatorError:  # its heads cannot be divided among the devices, or blocks do not divide its sizes
             continue
-        heads = 0 if name == "MLA" else max(layer.kv_heads for layer in layout.layers)
-        curves[name] = Curve(heads, np.array(nbytes, dtype=np.float64), _bytes(count, layout, at, batch))
+        curves[name] = Curve(heads, np.array(nbytes, dtype=np.float64), nbytes[int(np.searchsorted(tokens, at))])
     if not curves:
-        return empty_chart(
-            _("Memory by attention type"),
-            _("The model has no attention that could be of another type."),
-            session.palette(),
-        )
-    return kv_curves(curves, tokens, at, count.source.layout.attention, palette=session.palette(), t=_)
+        sentence = _("The model has no attention that could be of another type.")
+        return empty_chart(_("Memory by attention type"), sentence, session.palette())
+    return kv_curves(curves, tokens, at, layout.attention, palette=session.palette(), t=_)
 
 
 def _engines(count: Count) -> Chart:

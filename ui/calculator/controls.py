@@ -112,9 +112,9 @@ def controls(plan: Plan, wrong: Mapping[str, InferenceError], *, cross: bool, tr
                 _model(wrong, trace)
             with st.container(width="content", gap="small"):
                 _sequences()
-            with st.container(width=130, gap="small"):
+            with st.container(width=_width("page_size", wrong), gap="small"):
                 _figure(_("Page size"), "page_size", wrong, _("Positions a block; 1 counts without pages."))
-            with st.container(width=130, gap="small"):
+            with st.container(width=_width("tp", wrong), gap="small"):
                 _figure(_("Devices"), "tp", wrong, _("Tensor-parallel degree; the figures are for one device."))
             with st.container(width=170, gap="small"):
                 _value_element(wrong)
@@ -130,6 +130,11 @@ def controls(plan: Plan, wrong: Mapping[str, InferenceError], *, cross: bool, tr
             _config(wrong)
         if st.session_state[_key("sequences")] == LIST:
             _lengths(wrong)
+
+
+def _width(name: str, wrong: Mapping[str, InferenceError]) -> int:
+    """Pixels of a small field; more where a sentence stands under it."""
+    return 330 if name in wrong else 130
 
 
 def complain(name: str, wrong: Mapping[str, InferenceError]) -> None:
@@ -209,7 +214,7 @@ def _config(wrong: Mapping[str, InferenceError]) -> None:
     left, right = st.columns([2, 1])
     with left:
         st.text_area(
-            _("config.json"), key=_key("config"), height=150, on_change=_own_figures,
+            "config.json", key=_key("config"), height=150, on_change=_own_figures,
             placeholder='{"model_type": "llama", "num_hidden_layers": 32, …}', **KEEP,
         )  # fmt: skip
         complain("config", wrong)
