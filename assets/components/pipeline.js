@@ -30,17 +30,24 @@ export function prepare(logits, { ids = [], nPrompt = 0, eosIds = [] } = {}) {
   if (!present.length) throw new PipelineError("empty", { step: "raw" });
   const [sorted, scores] = sortByScore(present, Float32Array.from(present, (id) => logits[id]));
   const raw = stage("raw", sorted, scores);
-  return { raw, size: logits.length, context: { ids, nPrompt, eosIds } };
+  return { size: logits.length, context: { ids, nPrompt, eosIds }, recent: [{ keys: [], stages: [raw] }] };
 }
 
-// Every stage, "raw" first, then one a step of `order` (names) that the settings make active.
+// Every stage, "raw" first, then one a step of `order` (names) that the settings make active. What the two latest runs
+// began with and is asked again is not computed again: a slider moves, and the steps before its own stay.
 export function runPipeline(prepared, settings, order) {
-  const stages = [prepared.raw];
-  for (const [name, step] of activeSteps(settings, order)) {
-    const [ids, scores] = step(stages.at(-1), prepared.context);
+  const steps = activeSteps(settings, order);
+  const keys = steps.map(([name]) => `${name} ${JSON.stringify(settings[name])}`);
+  const shared = (run) => keys.concat("").findIndex((key, at) => key !== run.keys[at]);
+  const nearest = prepared.recent.reduce((best, run) => (shared(run) > shared(best) ? run : best));
+  const stages = nearest.stages.slice(0, shared(nearest) + 1);
+  for (const [name, step] of steps.slice(stages.length - 1)) {
+    const before = stages.at(-1);
+    const [ids, scores] = step(before, prepared.context);
     if (!ids.length) throw new PipelineError("empty", { step: name });
-    stages.push(ids === stages.at(-1).ids && scores === stages.at(-1).scores ? { ...stages.at(-1), name } : stage(name, ids, scores));
+    stages.push(ids === before.ids && scores === before.scores ? { ...before, name } : stage(name, ids, scores));
   }
+  prepared.recent = [{ keys, stages }, prepared.recent[0]];
   return stages;
 }
 

@@ -35,7 +35,6 @@ class Lab {
   constructor(root) {
     this.root = root;
     this.n = 0;
-    this.timings = [];
     const heard = { moved: () => this.soon(), released: () => this.release() };
     this.controls = new Controls(heard);
     this.needle = new Needle(heard);
@@ -63,6 +62,7 @@ class Lab {
     const asked = data.goto.serial !== before?.goto.serial || data.run !== before?.run;
     if (asked) {
       this.n = 0;
+      this.told = undefined;
       this.settings = data.goto.settings;
       this.needle.set(data.goto.u);
     }
@@ -98,7 +98,6 @@ class Lab {
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
     if (!this.prepared) return;
-    const began = performance.now();
     const { order } = this.settings;
     if (!this.controls.isWrong) this.settings = { ...this.controls.settings, order };
     this.controls.remark(this.prepared.size);
@@ -106,8 +105,8 @@ class Lab {
     const refused = this.refused || this.trying(() => this.run());
     this.columns.showError(refused ?? "");
     if (!refused) this.draw();
+    this.told ??= this.state; // what the page asked for, the server knows
     this.check(refused);
-    this.root.dataset.paintedMs = (performance.now() - began).toFixed(2);
   }
 
   run() {
@@ -197,13 +196,17 @@ class Lab {
 
   // ---- the server -----------------------------------------------------------------------------------------------
 
+  // What is set, as a text to compare.
+  get state() {
+    return JSON.stringify([this.data.run, this.data.goto.serial, this.settings, this.needle.u]);
+  }
+
   release() {
     if (this.frame !== undefined) this.paint();
     if (this.controls.isWrong || this.needle.wrong || !this.prepared) return;
     const { run, goto } = this.data;
-    const told = JSON.stringify([run, goto.serial, this.settings, this.needle.u]);
-    if (told === this.told) return;
-    this.told = told;
+    if (this.state === this.told) return;
+    this.told = this.state;
     this.n += 1;
     this.setStateValue("set", { run, serial: goto.serial, n: this.n, settings: this.settings, u: this.needle.u });
     this.check();
@@ -212,7 +215,7 @@ class Lab {
   // Whether the server has computed what is on show, and the same.
   check(refused) {
     const { answer, words } = this.data;
-    const isCurrent = answer.n === this.n && (this.n === 0 || this.told === JSON.stringify([this.data.run, this.data.goto.serial, this.settings, this.needle.u]));
+    const isCurrent = answer.n === this.n && this.state === this.told;
     this.root.dataset.answered = answer.n;
     if (!isCurrent) return this.say("waiting", words.waiting);
     if (answer.error) return this.say(refused ? "agrees" : "disagrees", answer.error);
@@ -228,7 +231,11 @@ class Lab {
 
   // The stage at which the server's result differs, or nothing.
   disagreement({ stages, ids, probs, chosen }) {
-    const sum = (list) => list.reduce((total, id) => total + id, 0);
+    const sum = (list) => {
+      let total = 0;
+      for (const id of list) total += id;
+      return total;
+    };
     for (const [at, [name, n, total]] of stages.entries()) {
       const own = this.stages[at];
       if (own?.name !== name || own.ids.length !== n || sum(own.ids) !== total) return name;

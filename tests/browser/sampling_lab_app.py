@@ -1,4 +1,4 @@
-"""The sampling lab on a page of its own: what tests/browser/test_sampling_lab.py and benchmarks/sampling_lab.py drive."""
+"""The sampling lab on a page of its own: driven by test_sampling_lab.py and benchmarks/sampling_lab.py."""
 
 import numpy as np
 import streamlit as st

@@ -22,7 +22,7 @@ from charts.base import Translate
 from inference.errors import InferenceError, SamplingError
 from inference.sampling import choose, run_pipeline
 from inference.sampling_params import RANGES, SamplingParams
-from inference.sampling_steps import ORDERS, Context
+from inference.sampling_steps import ORDERS, Context, leading
 from ui.components.lab_words import lab_words
 from ui.components.mount import mount
 
@@ -216,7 +216,7 @@ def _answer(
         return {"n": memory.n, "error": " ".join(parts)}
     kept = [np.flatnonzero(stage.kept) for stage in stages]
     final = stages[-1].probs
-    ids = kept[-1][np.argsort(-final[kept[-1]], kind="stable")[:COMPARED]]
+    ids = kept[-1][leading(final[kept[-1]], COMPARED)[:COMPARED]]
     chosen = choose(stages, memory.told.u)
     return {
         "n": memory.n,
