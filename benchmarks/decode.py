@@ -10,22 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from benchmarks.measure import bare_loop, generate_loop, interleaved, machine
+from benchmarks.measure import argmax, bare_loop, generate_loop, interleaved, machine, shortest_draw
 from inference import GenerationRequest, RecordOptions, SamplingParams
 from inference.conversion import converted
 from inference.engine import generate
-from inference.models import LoadedModel, load_model, wrap
+from inference.models import LoadedModel, load_model
 from inference.sources import find
 
 N_NEW = 64
 LONG = 2000
 GREEDY = SamplingParams(greedy=True)
 SAMPLED = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, seed=42)
+SHORTEST = shortest_draw(SAMPLED.temperature, SAMPLED.top_k, SAMPLED.top_p)
 HF_SAMPLED = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
 
 
@@ -35,8 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     model = load_model("smollm2-135m", device="cpu")
-    folder = converted(find("smollm2-135m").path, lambda _: None)
-    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    plain = AutoModelForCausalLM.from_pretrained(embedded_folder(), dtype=torch.float32).eval()
     prompt = generate(model, GenerationRequest(prompt="What is gravity?", chat=True)).prompt_ids.tolist()
     results = {
         "machine": machine(),
@@ -50,6 +52,11 @@ def main() -> None:
     print(json.dumps(results))
 
 
+def embedded_folder() -> Path:
+    """Where the embedded model lies, converted."""
+    return converted(find("smollm2-135m").path, lambda _: None)
+
+
 def decode(
     model: LoadedModel, plain: PreTrainedModel, prompt: list[int], sampling: SamplingParams, settings: dict, rounds: int
 ) -> dict[str, float]:
@@ -59,7 +66,7 @@ def decode(
     speeds = interleaved(
         {
             "generate_tok_s": lambda: generate_loop(plain, ids, N_NEW, **settings),
-            "bare_tok_s": lambda: bare_loop(plain, ids, N_NEW),
+            "bare_tok_s": lambda: bare_loop(plain, ids, N_NEW, argmax if sampling.greedy else SHORTEST),
             "recorded_tok_s": lambda: recorded(model, prompt, sampling),
         },
         rounds,
@@ -92,9 +99,10 @@ def wide_vocabulary(rounds: int) -> dict[str, float]:
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )  # fmt: skip
     plain = LlamaForCausalLM(config).eval()
-    torch.manual_seed(0)
-    tokenizer = load_model("smollm2-135m", device="cpu").tokenizer
-    model = wrap(LlamaForCausalLM(config), tokenizer.hf, "tiny, 262,144 tokens")
+    with tempfile.TemporaryDirectory() as folder:
+        plain.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(embedded_folder()).save_pretrained(folder)
+        model = load_model(folder, device="cpu")
     return decode(model, plain, list(range(34)), SAMPLED, HF_SAMPLED, rounds)
 
 

@@ -25,15 +25,35 @@ def interleaved(runs: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
     return {name: statistics.median(v) for name, v in values.items()}
 
 
-def bare_loop(model: PreTrainedModel, ids: torch.Tensor, n_new: int) -> float:
-    """Decode tok/s of the shortest loop there is: SDPA, the model's own cache, argmax, nothing kept."""
+Choose = Callable[[torch.Tensor], torch.Tensor]
+
+
+def argmax(logits: torch.Tensor) -> torch.Tensor:
+    """The shortest greedy choice. Shapes: [1, V] to [1, 1]."""
+    return logits.argmax(-1, keepdim=True)
+
+
+def shortest_draw(temperature: float, top_k: int, top_p: float) -> Choose:
+    """The shortest draw under these settings: everything after top-k happens on k numbers. Shapes: [1, V] to [1, 1]."""
+
+    def choose(logits: torch.Tensor) -> torch.Tensor:
+        values, ids = logits.topk(top_k)
+        probs = (values / temperature).softmax(-1)
+        probs[probs.cumsum(-1) - probs >= top_p] = 0
+        return ids.gather(-1, torch.multinomial(probs, 1))
+
+    return choose
+
+
+def bare_loop(model: PreTrainedModel, ids: torch.Tensor, n_new: int, choose: Choose = argmax) -> float:
+    """Decode tok/s of the shortest loop there is: SDPA, the model's own cache, a token chosen, nothing kept."""
     with torch.inference_mode():
         out = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        token = out.logits[:, -1].argmax(-1, keepdim=True)
+        token = choose(out.logits[:, -1])
         began = time.perf_counter()
         for _ in range(n_new - 1):
             out = model(input_ids=token, cache=out.cache, use_cache=True, logits_to_keep=1)
-            token = out.logits[:, -1].argmax(-1, keepdim=True)
+            token = choose(out.logits[:, -1])
         int(token)
     return (n_new - 1) / (time.perf_counter() - began)
 
