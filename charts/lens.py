@@ -101,19 +101,6 @@ def _map_figure(
     trace: Trace, step: int, lens: LensRecord, words: list[list[str]], palette: Palette, t: Translate, n: int
 ) -> go.Figure:
     figure = base_figure(palette)
-    chosen = lens.ids[:, :n] == trace.steps[step].token_id
-    hover = t("layer {layer}, rank {rank}<br><b>{token}</b><br>id {id}<br>probability {share}")
-    texts, hovers = np.empty(chosen.shape, dtype=object), np.empty(chosen.shape, dtype=object)
-    for layer, rank in np.ndindex(*chosen.shape):
-        word = escape(shorten(words[layer][rank], LONGEST_CELL))
-        texts[layer, rank] = f"<b>▸ {word}</b>" if chosen[layer, rank] else word
-        hovers[layer, rank] = hover.format(
-            layer=layer,
-            rank=rank + 1,
-            token=escape(words[layer][rank]),
-            id=lens.ids[layer, rank],
-            share=percent(float(lens.probs[layer, rank])),
-        )
     figure.add_heatmap(
         z=lens.probs[:, :n],
         x=np.arange(1, n + 1),
@@ -124,32 +111,47 @@ def _map_figure(
         colorbar=_bar(palette, t("probability"), tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]),
         xgap=1,
         ygap=1,
-        hovertext=hovers,
+        hovertext=_cell_hovers(lens, words, n, t),
         hoverinfo="text",
     )
+    _write_tokens(figure, lens, words, trace.steps[step].token_id, n, palette)
+    _frame_lead(figure, lens, palette)
+    ranks, layers = [0.5, n + 0.5], [-0.5, lens.n_layers - 0.5]
+    figure.update_xaxes(title_text=t("rank"), tickvals=np.arange(1, n + 1), side="top", range=ranks)
+    figure.update_yaxes(title_text=t("layer"), range=layers, **_ticks(lens.n_layers))
+    for axes in (figure.update_xaxes, figure.update_yaxes):
+        axes(showgrid=False, fixedrange=True)
+    figure.update_layout(height=max(300, 90 + ROW_HEIGHT * lens.n_layers), margin={"t": 4})
+    return figure
+
+
+def _cell_hovers(lens: LensRecord, words: list[list[str]], n: int, t: Translate) -> list[list[str]]:
+    text = t("layer {layer}, rank {rank}<br><b>{token}</b><br>id {id}<br>probability {share}")
+    return [
+        [
+            text.format(layer=layer, rank=rank + 1, token=escape(row[rank]), id=ids[rank], share=percent(shares[rank]))
+            for rank in range(n)
+        ]
+        for layer, (row, ids, shares) in enumerate(zip(words, lens.ids.tolist(), lens.probs.tolist(), strict=True))
+    ]
+
+
+def _write_tokens(
+    figure: go.Figure, lens: LensRecord, words: list[list[str]], chosen: int, n: int, palette: Palette
+) -> None:
+    """The tokens in their cells, in the colour that can be read there; the chosen one bold and with a sign."""
+    short = [escape(shorten(word, LONGEST_CELL)) for row in words for word in row[:n]]
+    marked = (lens.ids[:, :n] == chosen).ravel()
     on_dark = lens.probs[:, :n].ravel() > TURNS[palette.mode]
     figure.add_scatter(
         x=np.tile(np.arange(1, n + 1), lens.n_layers),
         y=np.repeat(np.arange(lens.n_layers), n),
         mode="text",
-        text=texts.ravel(),
+        text=[f"<b>▸ {word}</b>" if hit else word for word, hit in zip(short, marked, strict=True)],
         textfont={"family": MONO, "size": 11, "color": np.where(on_dark, palette.background, palette.text)},
         hoverinfo="skip",
         showlegend=False,
     )
-    _frame_lead(figure, lens, palette)
-    figure.update_xaxes(
-        title_text=t("rank"),
-        tickvals=np.arange(1, n + 1),
-        side="top",
-        showgrid=False,
-        fixedrange=True,
-        range=[0.5, n + 0.5],
-    )
-    ends = [-0.5, lens.n_layers - 0.5]
-    figure.update_yaxes(title_text=t("layer"), showgrid=False, fixedrange=True, range=ends, **_ticks(lens.n_layers))
-    figure.update_layout(height=max(300, 90 + ROW_HEIGHT * lens.n_layers), margin={"t": 4})
-    return figure
 
 
 def _frame_lead(figure: go.Figure, lens: LensRecord, palette: Palette) -> None:
