@@ -77,8 +77,8 @@ class Columns {
     const title = element("span", "name", {}, name === "raw" ? words.raw : name);
     const count = element("small");
     const node = element("th", movable ? "movable" : "plain", { scope: "col" }, title, count);
-    if (at === names.length - 1 && at > 0) node.append(element("small", "last", {}, words.final));
     if (movable) this.makeMovable(node, name, title, names);
+    if (at === names.length - 1 && at > 0) node.prepend(element("small", "last", {}, words.final));
     return { node, count };
   }
 
@@ -176,7 +176,7 @@ class Columns {
 
   fillOther(stages, found) {
     const cell = this.cells[ROWS];
-    cell.row.hidden = false;
+    cell.row.hidden = found[0].size === stages[0].ids.length;
     stages.forEach((stage, column) => {
       let mass = 1;
       for (const place of found[column].values()) mass -= stage.probs[place];

@@ -129,10 +129,7 @@ class Controls {
     }
   }
 
-  get isWrong() {
-    return this.rows.some((row) => row.wrong);
-  }
-
+  // The last value of each that was allowed.
   get settings() {
     return { ...this.base, greedy: this.greedy, ...Object.fromEntries(this.rows.map(({ name, value }) => [name, value])) };
   }

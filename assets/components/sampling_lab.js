@@ -99,7 +99,7 @@ class Lab {
     this.frame = undefined;
     if (!this.prepared) return;
     const { order } = this.settings;
-    if (!this.controls.isWrong) this.settings = { ...this.controls.settings, order };
+    this.settings = { ...this.controls.settings, order };
     this.controls.remark(this.prepared.size);
     this.columns.showOrder(order);
     const refused = this.refused || this.trying(() => this.run());
@@ -203,7 +203,7 @@ class Lab {
 
   release() {
     if (this.frame !== undefined) this.paint();
-    if (this.controls.isWrong || this.needle.wrong || !this.prepared) return;
+    if (!this.prepared) return;
     const { run, goto } = this.data;
     if (this.state === this.told) return;
     this.told = this.state;

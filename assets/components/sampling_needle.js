@@ -42,7 +42,6 @@ class Needle {
 
   set(u) {
     this.u = Math.min(Math.max(u, 0), 1 - 2 ** -53);
-    this.wrong = "";
     this.error.textContent = "";
     this.field.value = this.u.toFixed(4);
   }
@@ -50,8 +49,7 @@ class Needle {
   onType() {
     const value = Number(this.field.value);
     const isU = this.field.value.trim() !== "" && value >= 0 && value < 1;
-    this.wrong = isU ? "" : fill(this.words.u_error, { value: this.field.value });
-    this.error.textContent = this.wrong;
+    this.error.textContent = isU ? "" : fill(this.words.u_error, { value: this.field.value });
     if (!isU) return;
     this.u = value;
     this.moved();

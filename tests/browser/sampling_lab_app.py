@@ -1,15 +1,27 @@
 """The sampling lab on a page of its own: driven by test_sampling_lab.py and benchmarks/sampling_lab.py."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import streamlit as st
 
-from inference.sampling import SamplingParams
+import ui.components.sampling_lab as component
+from inference.sampling import SamplerStage, SamplingParams, run_pipeline
 from inference.sampling_steps import Context
 from ui.components.sampling_lab import LabState, sampling_lab
 
 st.set_page_config(layout="wide")
 WORDS = {0: "·tired", 1: "·sleepy", 2: "·hungry", 3: "<b>x</b>", 4: "$y$"}
 PROBS = (0.6, 0.2, 0.1, 0.06, 0.04)
+
+
+def pipeline(logits: np.ndarray, params: SamplingParams, *context: Any) -> list[SamplerStage]:
+    """The server's pipeline; with `?wrong` in the address one that computes something else."""
+    return run_pipeline(logits, replace(params, top_k=1) if "wrong" in st.query_params else params, *context)
+
+
+component.run_pipeline = pipeline
 
 
 @st.cache_data

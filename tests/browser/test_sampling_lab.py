@@ -154,6 +154,8 @@ def test_what_cannot_be_is_refused_at_its_field_and_the_last_picture_stays(
     expect(control.locator(".number")).to_have_value(typed)
     expect(control.locator(".number")).to_have_attribute("aria-invalid", "true")
     assert shares(lab) == before
+    lab.get_by_role("button", name="vLLM").click()  # the rest goes on, with the last value that was allowed
+    agreed(lab, "T=0.7 k=0 order=vllm")
     enter(lab, name, "1")
     expect(control.locator(".error")).to_be_hidden()
 
@@ -256,6 +258,13 @@ def test_the_needle_names_the_token_that_u_falls_on(lab: Page) -> None:
     agreed(lab, "u=0.7000")
     lab.locator(".u .number").fill("1")
     expect(lab.locator(".needle .error")).to_have_text("u must be a number from 0 to below 1, not 1.")
+
+
+def test_the_page_says_so_when_server_and_browser_disagree(page: Page, lab_server: str) -> None:
+    page.goto(f"{lab_server}/?wrong=1")
+    expect(status(page)).to_have_text(
+        "Server and browser disagree at top_k; the server’s result counts: “·tired”.", timeout=60_000
+    )
 
 
 def test_markup_in_a_token_is_shown_as_it_is_written(lab: Page) -> None:
