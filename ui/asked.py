@@ -12,7 +12,14 @@ from inference.errors import N_, InferenceError, RequestError
 from inference.request import GenerationRequest, RecordOptions
 from inference.sampling_params import SamplingParams
 
-PARTS = {"logits": N_("logits"), "attention": N_("attention"), "hidden": N_("hidden states"), "router": N_("experts")}
+PARTS = {
+    "logits": N_("logits"),
+    "attention": N_("attention"),
+    "hidden": N_("hidden states"),
+    "router": N_("experts"),
+    "lens": N_("logit lens"),
+}
+USUAL = ("logits", "attention", "hidden", "router")  # the logit lens adds half of the run's time at its end
 ROLES = {"user": N_("user"), "assistant": N_("assistant")}
 MAX_LINK = 8000  # characters; longer addresses are cut by some browsers and chats
 
@@ -40,7 +47,7 @@ class Asked:
     min_p: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = 42
-    record: tuple[str, ...] = tuple(PARTS)
+    record: tuple[str, ...] = USUAL
 
     def sampling(self) -> SamplingParams:
         """The settings; under `"checkpoint"` none is the reader's."""
