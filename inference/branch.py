@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from inference.counterfactual import choices, parting
 from inference.engine import Generation
 from inference.errors import N_, RequestError, TraceError
 from inference.forward import Cache, cache_prefix
 from inference.loop import Start
 from inference.models import LoadedModel
+from inference.request import GenerationRequest
+from inference.sampling_params import OFF, SamplingParams
 from inference.trace import Trace
 
 
@@ -39,17 +42,63 @@ def branch(
     """
     max_new_tokens = max_new_tokens or trace.request.max_new_tokens
     _check(model, trace, step, token_id, max_new_tokens)
-    request = replace(
+    request = _request(trace, trace.sampling, max_new_tokens)
+    copied = _copied(model, trace, step, cache)
+    return Generation(model, request, start=Start(trace.steps[:step], trace.steps[step], token_id, copied))
+
+
+def with_settings(model: LoadedModel, trace: Trace, params: SamplingParams, cache: Cache | None = None) -> Generation:
+    """The run that other settings make of the same prompt and the same uniform numbers.
+
+    Where the run holds all logits, the steps before the texts part are shared (with what the new settings would have
+    decided there), and the model runs from the step where they do; tokens put in by hand stay. Otherwise the prompt is
+    run again.
+
+    Args:
+        params: the settings; what they leave open is off, whatever the checkpoint asks for. Their seed is not used.
+        cache: as for `branch`.
+
+    Raises:
+        RequestError: the settings would have chosen the same tokens; there is nothing to run.
+        TraceError: the run was made by another model, or holds tokens put in by hand but not all logits.
+    """
+    _check_model(model, trace)
+    found = choices(trace, params)
+    at = parting(found)
+    if at is None and all(choice.decision is not None for choice in found):
+        raise RequestError(
+            N_("With these settings the run chooses the same tokens at every step."), N_("Change a setting first.")
+        )
+    request = _request(trace, _explicit(params, model, trace.sampling.seed), trace.request.max_new_tokens)
+    whole = all(step.logits is not None and step.logits.whole for step in trace.steps[: (at or 0) + 1])
+    if at is None or not whole:
+        if any(choice.forced for choice in found):
+            trace.logits(0)
+        return Generation(model, request)
+    shared = zip(trace.steps[:at], found[:at], strict=True)
+    steps = tuple(replace(step, decision=c.decision) for step, c in shared if c.decision is not None)
+    return Generation(model, request, start=Start(steps, trace.steps[at], None, _copied(model, trace, at, cache)))
+
+
+def _explicit(params: SamplingParams, model: LoadedModel, seed: int | None) -> SamplingParams:
+    """The settings with nothing left open that the checkpoint would fill in."""
+    off = {name: OFF[name] for name in model.generation_settings if getattr(params, name) is None and name in OFF}
+    return replace(params, greedy=params.is_greedy, seed=seed, **off)
+
+
+def _request(trace: Trace, sampling: SamplingParams, max_new_tokens: int) -> GenerationRequest:
+    return replace(
         trace.request,
         prompt_ids=tuple(token.id for token in trace.prompt_tokens),
         max_new_tokens=max_new_tokens,
-        sampling=trace.sampling,
+        sampling=sampling,
         ignore_eos=not trace.eos_ids,
     )
-    copied = None
-    if cache is not None:
-        copied = cache_prefix(cache, model.forward.new_cache(), trace.n_prompt + step)
-    return Generation(model, request, start=Start(trace.steps[:step], trace.steps[step], token_id, copied))
+
+
+def _copied(model: LoadedModel, trace: Trace, step: int, cache: Cache | None) -> Cache | None:
+    """The positions of a cache up to a step, as a cache of the new run's own."""
+    return None if cache is None else cache_prefix(cache, model.forward.new_cache(), trace.n_prompt + step)
 
 
 def _check(model: LoadedModel, trace: Trace, step: int, token_id: int, max_new_tokens: int) -> None:
@@ -68,6 +117,11 @@ def _check(model: LoadedModel, trace: Trace, step: int, token_id: int, max_new_t
             token_id=token_id,
             last=model.facts.vocab_size - 1,
         )
+    _check_model(model, trace)
+    trace.logits(step)
+
+
+def _check_model(model: LoadedModel, trace: Trace) -> None:
     if (trace.model.name, trace.model.n_params) != (model.facts.name, model.facts.n_params):
         raise TraceError(
             N_("The run was made by {made}, and {model} is loaded."),
@@ -75,7 +129,6 @@ def _check(model: LoadedModel, trace: Trace, step: int, token_id: int, max_new_t
             made=trace.model.name,
             model=model.facts.name,
         )
-    trace.logits(step)
 
 
 def find_token(model: LoadedModel, text: str) -> int:

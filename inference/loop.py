@@ -33,13 +33,13 @@ class Start:
 
     Attributes:
         steps: the records that it shares with the run it leaves.
-        at: the record of the step where it leaves, and `token_id` what is chosen there instead.
+        at: the record of the step where it leaves, and `token_id` what is put in there; `None` to draw it anew.
         cache: the positions fed up to that step, this run's own from now on; `None` to feed them again.
     """
 
     steps: tuple[StepRecord, ...]
     at: StepRecord
-    token_id: int
+    token_id: int | None
     cache: Cache | None
 
 

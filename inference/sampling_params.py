@@ -107,6 +107,12 @@ RANGES: Mapping[str, tuple[float | None, float | None, bool]] = {
     "seed": (0, 2**63 - 1, True),
 }
 
+# the value that turns a setting off, where it is not the same as leaving it out
+OFF: Mapping[str, Any] = {
+    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0,
+}  # fmt: skip
+
 
 def resolve(params: SamplingParams, checkpoint: Mapping[str, Any]) -> tuple[SamplingParams, dict[str, str]]:
     """The settings in effect and where each came from: `"yours"`, `"checkpoint"` or `"default"`.
