@@ -220,6 +220,7 @@ class Calculator {
       return;
     }
     if (Object.values(this.rows).some((row) => row.number.getAttribute("aria-invalid") === "true")) return;
+    if (this.frame !== undefined) this.paint(); // the bytes that are told are those of the values that are told
     this.toldAt = performance.now();
     const { lengths, ...values } = this.values;
     this.setStateValue("set", { serial: this.serial, values, bytes: this.bytes === undefined ? null : String(this.bytes) });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from dataclasses import asdict
@@ -204,3 +205,15 @@ def test_a_reload_and_a_shared_address_bring_everything_back(calculator: Page, a
     expect(calculator.locator(".exact")).to_have_text(f"{4203 * 131_072:,} bytes", timeout=30_000)
     calculator.get_by_text("Equal lengths").click()
     expect(calculator.locator(".exact")).to_have_text(f"{3000 * 131_072:,} bytes", timeout=10_000)
+
+
+def test_an_uploaded_config_fills_its_field_and_is_counted(calculator: Page) -> None:
+    calculator.get_by_role("combobox", name="Model").click()
+    calculator.get_by_role("option", name="My own config.json").click()
+    config = {"model_type": "qwen3", "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 2}
+    expect(calculator.get_by_text("There is no config yet.")).to_be_visible(timeout=10_000)
+    upload = {"name": "config.json", "mimeType": "application/json", "buffer": json.dumps(config).encode()}
+    calculator.locator('input[type="file"]').set_input_files(upload)
+    expect(calculator.locator(".exact")).to_have_text(f"{2 * 4 * 8192 * 2 * 128 * 2:,} bytes", timeout=10_000)
+    expect(calculator.get_by_text("taken: head_dim = 128")).to_be_visible()
+    expect(calculator.get_by_role("textbox", name="config.json")).to_have_value(json.dumps(config))

@@ -6,18 +6,22 @@ import json
 import subprocess
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
+import transformers
 from streamlit.testing.v1 import AppTest
 
 from inference.errors import CalculatorError
 from inference.kv_memory import KVLayout
 from inference.trace import Trace
 from tests.kv_data import CATALOGUE, ROOT
+from ui import session
 from ui.calculator.count import counted
 from ui.calculator.lessons import ladder
 from ui.calculator.plan import OWN, RUN, USUAL, Plan, from_browser, from_link, to_link
 from ui.calculator.published import ANSWERS, UNITS, figures, verdict
+from ui.calculator.sources import find
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 GIB = 2**30
@@ -219,6 +223,35 @@ def test_every_preset_and_the_runs_model_open_and_engines_are_listed(demo: Trace
     element = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}[demo.model.dtype]
     assert counted(Plan(model=RUN, tokens=65, element=element), USUAL, demo).nbytes == 65 * held
     assert "SmolLM2" in app.selectbox(key="calculator model").format_func(RUN)
+
+
+def test_the_runs_model_is_read_from_its_own_config_while_it_is_loaded(
+    demo: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = transformers.MistralConfig(num_hidden_layers=2, sliding_window=8, intermediate_size=99)
+    loaded = SimpleNamespace(facts=demo.model, forward=SimpleNamespace(model=SimpleNamespace(config=config)))
+    store = SimpleNamespace(loaded=lambda name: loaded if name == session.DEFAULT_MODEL else None)
+    monkeypatch.setattr(session, "models", lambda: store)
+    monkeypatch.setattr(session, "shown", lambda: None)
+    found = find(Plan(model=RUN), demo)
+    assert [layer.window for layer in found.layout.layers] == [8, 8]
+    assert (found.params, found.width, found.width_known) == (demo.model.n_params, 4096, True)
+
+
+def test_a_figure_of_the_browser_that_is_not_the_servers_is_said() -> None:
+    app = opened()
+    assert not app.warning
+    app.session_state["calculator"].bytes = "5"
+    app.run()
+    assert [w.value for w in app.warning] == ["The page shows 5 bytes; the server counts 1073741824."]
+    app.session_state["calculator"].bytes = str(GIB)
+    assert not app.run().warning
+
+
+def test_a_config_that_is_too_long_for_a_link_is_counted_and_said() -> None:
+    app = opened(preset=OWN, config=json.dumps({**LLAMA, "comment": "x" * 7000}))
+    assert "is too long for the address of this page: a link leaves it out." in texts(app)
+    assert "The architecture needs 4.00 GiB." in texts(app)
 
 
 def test_an_unknown_preset_is_named_and_the_page_shows_the_usual_one() -> None:

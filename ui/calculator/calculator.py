@@ -12,7 +12,7 @@ from inference.trace import Trace
 from ui.calculator.charts import charts
 from ui.calculator.controls import COMPONENT, Memory, asked, controls, memory, remember, take_upload
 from ui.calculator.count import Count, counted
-from ui.calculator.plan import IN_BROWSER
+from ui.calculator.plan import IN_BROWSER, MAX_LINK
 from ui.calculator.sources import why_not_plain
 from ui.components.kv_calculator import Shown, kv_calculator
 from ui.i18n import _, error_text, note_text
@@ -79,6 +79,8 @@ def formula(count: Count) -> str:
 def sentences(count: Count) -> list[str]:
     """What a reader must know about the figure: lists, devices, other rules than the plain one, assumptions."""
     layout, plan, found = count.source.layout, count.plan, []
+    if max(len(plan.config), len(plan.lengths)) > MAX_LINK:
+        found.append(_("The config or the list is too long for the address of this page: a link leaves it out."))
     if not isinstance(count.tokens, int):
         found.append(_list_words(count.tokens))
     if plan.tp > 1:

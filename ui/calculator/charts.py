@@ -19,7 +19,7 @@ from ui import session
 from ui.calculator.count import Count
 from ui.calculator.sources import gpus
 from ui.cards import chart_card
-from ui.i18n import _
+from ui.i18n import _, sentences
 
 KEEP: Any = {"persist_state": "session"}
 POINTS = 33  # of a curve, beside the corners that windows make
@@ -163,4 +163,4 @@ def _estimate(count: Count) -> str:
     )
     if count.source.width_known:
         return text
-    return text + " " + _("The feed-forward size is not known: 4 hidden sizes are taken.")
+    return sentences((text, _("The feed-forward size is not known: 4 hidden sizes are taken.")))
