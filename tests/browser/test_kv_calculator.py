@@ -16,6 +16,7 @@ from inference.cli_memory import sizes
 from inference.elements import ELEMENT_TYPES
 from inference.errors import CalculatorError
 from inference.kv_memory import KVLayout
+from inference.kv_variants import with_kv_heads
 from tests.kv_data import CATALOGUE, ROOT
 from ui.components.kv_calculator import _groups, _pairs
 
@@ -52,8 +53,9 @@ def plan_of(
 
 def test_the_browser_counts_every_model_type_page_and_device_to_the_byte_as_the_server_does(page: Page) -> None:
     dice, plans, expected = random.Random(6), [], []
-    for entry in CATALOGUE.values():
-        layout = KVLayout.from_catalogue(entry)
+    layouts = [KVLayout.from_catalogue(entry) for entry in CATALOGUE.values()]
+    layouts.append(with_kv_heads(KVLayout.from_catalogue(CATALOGUE["DeepSeek-V3"]), 8))  # keys of 192, values of 128
+    for layout in layouts:
         for _ in range(24):
             batch = dice.choice([1, 3, 512])
             tokens: Any = dice.choice([1, 17, 4097, 10**6, 10**9, [5, 5, 4096, dice.randint(1, 10**5)]])
