@@ -36,6 +36,8 @@ def _draw_losses(figure: go.Figure, forcing: Forcing, at: int, palette: Palette,
         figure.add_vline(x=at, line={"color": marked, "width": 2})
         return
     figure.add_bar(marker={"color": np.where(places == at, marked, blue)}, hoverinfo="text", **style)
+    if at < len(places):
+        figure.add_annotation(x=at, y=forcing.losses[at], text="▾", showarrow=False, yanchor="bottom")
     if len(places) > NAMED:
         return
     words = [escape(shorten(name, 10)) for name in names]

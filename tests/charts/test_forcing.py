@@ -48,6 +48,7 @@ def test_bars_are_named_by_their_targets_and_the_readers_position_is_marked_by_m
     assert chart.figure.layout.xaxis.ticktext == ("·cat", "<b>▸ &lt;b&gt;x&lt;/b&gt;</b>", "&lt;br&gt;")
     colours = chart.figure.data[0].marker.color
     assert colours[0] == colours[2] != colours[1]
+    assert (1, "▾") in [(note.x, note.text) for note in chart.figure.layout.annotations]
     assert chart.figure.data[0].hovertext[2] == (
         "position 2<br><b>&lt;br&gt;</b><br>probability 1.00%<br>rank 400<br>loss 4.61 nats"
     )

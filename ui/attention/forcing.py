@@ -29,7 +29,7 @@ PART = 400  # positions shown at a time
 
 def teacher_forcing(trace: Trace) -> None:
     """Choose a text, score it, and look at any of its positions."""
-    st.text(_("The whole text is known, so one pass asks every position for the token that does follow."))
+    st.text(_("The whole text is known, so all positions are asked at once for the token that does follow."))
     source = _form(trace)
     job = session.work(NAME)
     if job is not None and not job.ended:
