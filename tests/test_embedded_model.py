@@ -12,6 +12,7 @@ from inference.branch import branch, find_token
 from inference.conversion import converted
 from inference.engine import generate, record
 from inference.errors import RequestError, TraceError
+from inference.head import with_lens
 from inference.sources import find
 from tests.embedded import MODEL_ID, embedded, gravity
 
@@ -150,3 +151,21 @@ def test_loading_the_converted_model_twice_shares_no_state() -> None:
     assert embedded().facts.n_params == 134_515_008
     assert embedded().generation_settings == {}
     assert embedded().eos_ids == (2,)
+
+
+def test_its_logit_lens_is_norm_and_head_on_the_hidden_states_that_transformers_gives(reference) -> None:
+    model, _ = reference
+    trace = gravity()
+    steps = with_lens(embedded(), trace.steps)
+    with torch.no_grad():
+        hidden = model(torch.tensor([[t.id for t in trace.tokens[:-1]]]), output_hidden_states=True).hidden_states
+        for step in (steps[0], steps[11], steps[23]):
+            at = trace.n_prompt - 1 + step.index
+            for layer in (0, 14, 28):
+                logits = model.lm_head(model.model.norm(hidden[layer + 1][0, at])).double()
+                probs, ids = logits.softmax(-1).sort(descending=True)
+                np.testing.assert_allclose(step.lens.probs[layer], probs[:20].numpy(), rtol=5e-3)
+                assert step.lens.ids[layer, 0] == ids[0]
+                np.testing.assert_allclose(
+                    step.lens.chosen_probs[layer], logits.softmax(-1)[step.token_id].numpy(), rtol=5e-3
+                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +95,18 @@ def test_the_last_layer_is_the_steps_own_distribution_in_every_architecture(name
         np.testing.assert_allclose(other.lens.probs[-1], probs, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.bfloat16, 2.0**-4), (torch.float16, 2.0**-7)], ids=str)
+@pytest.mark.parametrize("name", ["gemma2", "gpt2", "llama", "mixtral"])
+def test_hidden_states_of_half_precision_go_back_to_the_model_unchanged(
+    name: str, dtype: torch.dtype, unit: float
+) -> None:
+    trace = greedy(name, None, dtype)
+    logits = Head(loaded(name, dtype))(np.stack([step.hidden[-1] for step in trace.steps])).numpy()
+    expected = np.stack([step.logits.values for step in trace.steps])
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=unit)  # the last place of logits up to 16
+    assert all(step.lens is not None for step in with_lens(loaded(name, dtype), trace.steps))
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT))
 def test_computing_it_leaves_the_model_as_it_was(name: str) -> None:
     before = greedy(name)
@@ -180,6 +193,15 @@ def test_it_comes_back_from_the_run_file_and_so_does_a_part_of_it() -> None:
                     assert getattr(after.lens, name).dtype == getattr(before.lens, name).dtype
         token = back.vocabulary.token(int(trace.steps[0].lens.ids[0, 15]))
         assert token.data == trace.vocabulary.token(token.id).data  # the small vocabulary of the file has it
+
+
+def test_the_demo_run_holds_it_for_every_step_and_layer() -> None:
+    trace = Trace.load(Path(__file__).resolve().parent.parent / "assets" / "demo.safetensors")
+    for step in trace.steps:
+        assert step.lens.ids.shape == (trace.model.n_layers, N_TOP)
+        assert step.lens.ids[-1].tolist() == step.logits.ids[:N_TOP].tolist()
+        assert step.lens.chosen_ranks[-1] == step.decision.rank
+        assert step.lens.chosen_probs[-1] == pytest.approx(step.decision.raw_prob)
 
 
 def test_a_file_of_the_version_before_opens_and_has_no_lens() -> None:
