@@ -155,7 +155,7 @@ def reuse_times(found: Reuse, *, palette: Palette, t: Translate) -> Chart:
     figure.update_yaxes(title_text="ms", rangemode="tozero", nticks=6)
     columns = {t("try"): np.arange(len(both[0])), **dict(zip(names, (one.round(2) for one in both), strict=True))}
     said = t(
-        "The prefill takes {fresh} from nothing and {reused} with the copied prefix, {ratio:.1f} × less (medians)."
+        "The prefill takes {fresh} from nothing and {reused} with the copied prefix: {ratio:.1f} × as fast (medians)."
     )
     described = said.format(
         fresh=duration(medians[0] / 1e3), reused=duration(medians[1] / 1e3), ratio=medians[0] / medians[1]

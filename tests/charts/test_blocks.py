@@ -68,5 +68,5 @@ def test_medians_are_bars_and_every_try_is_a_point() -> None:
     np.testing.assert_allclose(chart.figure.data[0].y, [30, 10])
     assert chart.figure.data[1].y.tolist() == [40, 20, 30]
     assert chart.description == (
-        "The prefill takes 30.0 ms from nothing and 10.0 ms with the copied prefix, 3.0 × less (medians)."
+        "The prefill takes 30.0 ms from nothing and 10.0 ms with the copied prefix: 3.0 × as fast (medians)."
     )

@@ -12,7 +12,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inference.trace import Trace
+from tests.charts.runs import run
 from ui.kv.blocks import _requests
+from ui.kv.parity import most_steps
 from ui.kv.reuse import following
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +62,13 @@ def test_the_general_counts_stand_beside_the_runs_own() -> None:
     rows = opened("parity").dataframe[0].value.to_numpy().tolist()
     assert rows[2] == [1, 1000, 1000, 500_500, 500_500]
     assert rows[3] == [40, 25, 64, 1300, 2080]  # 25 · 40 + 24 · 25 ÷ 2; 64 · 65 ÷ 2
+
+
+def test_a_run_with_a_long_prompt_is_repeated_for_fewer_steps() -> None:
+    trace = run(prompt=[1] * 9000, chosen=[3] * 12)
+    assert most_steps(trace) == 5  # 9,000 + … + 9,004 = 45,010; a sixth would make 54,015
+    assert most_steps(run(prompt=[1] * 60_000)) == 1
+    assert most_steps(demo()) == 25
 
 
 def test_the_teaching_limit_of_1024_kib_is_22_positions_of_the_demo() -> None:

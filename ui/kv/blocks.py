@@ -38,7 +38,7 @@ def blocks(trace: Trace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         block_size = st.number_input(_("Positions a block"), 1, MAX_PAGE, BLOCK_SIZE, key="block-size", width=160)
         pool = st.number_input(_("Blocks in the pool"), 1, MAX_BLOCKS, POOL, key="pool", width=160)
-    left, right = st.columns(2)
+    left, right = st.columns([2, 3])
     if trace.steps:
         with left:
             chart_card(reserved_and_used(trace, block_size, palette=session.palette(), t=_), "blocks-reserved", t=_)

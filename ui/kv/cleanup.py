@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT_KIB = 1024
 SINKS = 4
-NEW_TOKENS = 48
+NEW_TOKENS, MOST_TOKENS = 48, 256  # the model is busy for nine times as many passes
 RULES = ("window", "sinks", "clear", "stop")
 
 
@@ -39,7 +39,7 @@ def cleanup(trace: Trace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         limit = _limit(trace)
         sinks = st.number_input(_("First positions kept"), 1, 1024, SINKS, key="sinks", width=150)
-        most = session.limits().new_tokens
+        most = min(session.limits().new_tokens, MOST_TOKENS)
         n_new = st.number_input(_("New tokens"), 1, most, min(NEW_TOKENS, most), key="cleanup-tokens", width=130)
         if 0 < limit <= sinks:
             st.text(_("Keep fewer first positions than the limit of {n}.", n=limit))

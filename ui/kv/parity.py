@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inference.no_cache import Parity
 
 USUAL_STEPS = 24
+MOST_POSITIONS = 50_000  # fed without a cache; the model is busy for so long
 
 
 def parity(trace: Trace) -> None:
@@ -35,14 +36,28 @@ def parity(trace: Trace) -> None:
         st.text(_("This run was stopped before its first token, so there is nothing to repeat."))
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        most = len(trace.steps)
+        most = most_steps(trace)
         steps = st.number_input(_("Steps"), 1, most, min(most, USUAL_STEPS), key="parity-steps", width=140)
         without = int(projected(trace.n_prompt, steps, cached=False).sum())
         run_button("parity", _("Run both ways"), trace, _both_ways(trace, steps), without // 8 + steps)
+    if most < len(trace.steps):
+        st.text(
+            _(
+                "At most {n} steps: without a cache, more would feed over {positions:,} positions.",
+                n=most,
+                positions=MOST_POSITIONS,
+            )
+        )
     found: Parity | None = outcome("parity", trace, _("Running with the cache and without, by turns"))
     if found is not None:
         _charts(found)
     _formula(trace)
+
+
+def most_steps(trace: Trace) -> int:
+    """How many steps the run without a cache may repeat; at least one."""
+    fed = projected(trace.n_prompt, len(trace.steps), cached=False).cumsum()
+    return max(1, int((fed <= MOST_POSITIONS).sum()))
 
 
 def _both_ways(trace: Trace, steps: int) -> Work:

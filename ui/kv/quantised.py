@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 USUAL = ["q8_0", "q4_0"]
 ANY_HEAD = ["int8"]
 BLOCK = 32
-USUAL_STEPS = 24
+USUAL_STEPS, MOST_STEPS = 24, 256
 
 
 def quantised(trace: Trace) -> None:
@@ -40,7 +40,7 @@ def quantised(trace: Trace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         usual = USUAL if trace.model.head_dim % BLOCK == 0 else ANY_HEAD
         names = st.multiselect(_("Formats"), list(FORMATS), usual, key="formats", width=360)
-        most = len(trace.steps)
+        most = min(len(trace.steps), MOST_STEPS)
         steps = st.number_input(_("Steps"), 1, most, min(most, USUAL_STEPS), key="quantised-steps", width=140)
         if names:
             run_button(

@@ -25,6 +25,7 @@ def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -
     """
     try:
         model = session.model_name(trace)
+        session.limits().check_prompt(trace.n_prompt)
     except InferenceError as error:
         st.text(error_text(error))
         return
