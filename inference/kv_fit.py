@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from inference.errors import N_, CalculatorError
 from inference.kv_layers import MAX_BATCH, MAX_TOKENS, whole
@@ -42,7 +43,7 @@ class Need:
         return self.weights + self.kv + self.activations
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deployment:
     """A model on a device, or on `tensor_parallel` equal ones; every figure is of one of them.
 
@@ -65,6 +66,11 @@ class Deployment:
     tensor_parallel: int = 1
     reserve_percent: int = RESERVE_PERCENT
 
+    @cached_property
+    def shard(self) -> KVLayout:
+        """The layout of one device; CalculatorError as `KVLayout.shard`."""
+        return self.layout.shard(self.tensor_parallel)
+
     @property
     def usable(self) -> int:
         """Bytes that are left when the reserve is taken away."""
@@ -79,8 +85,7 @@ class Deployment:
         Raises:
             CalculatorError: as `KVLayout.bytes` and `KVLayout.shard`, or the weights' type is not known.
         """
-        shard = self.layout.shard(self.tensor_parallel)
-        kv = shard.bytes(tokens, batch, self.element, encoder_tokens=self.encoder_tokens, page_size=self.page_size)
+        kv = self.shard.bytes(tokens, batch, self.element, encoder_tokens=self.encoder_tokens, page_size=self.page_size)
         positions = tokens * batch if isinstance(tokens, int) else sum(tokens)
         activations = min(positions, PASS_TOKENS) * self.width * ACTIVATION_BYTES
         weights = -(-weight_bytes(self.params, self.weights) // self.tensor_parallel)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeGuard
 
 from inference.elements import ElementType
@@ -208,13 +209,12 @@ def _lengths(value: object, name: str, low: int) -> tuple[int, ...]:
     return lengths
 
 
+_LIKE = operator.attrgetter(*(f.name for f in fields(KVLayer) if f.name != "index"))
+
+
 def group(layers: Sequence[KVLayer]) -> dict[KVLayer, int]:
     """Equal layers together, in order of first appearance: the record (with index 0) and its count."""
-    counts: dict[KVLayer, int] = {}
-    for layer in layers:
-        key = replace(layer, index=0)
-        counts[key] = counts.get(key, 0) + 1
-    return counts
+    return {KVLayer(0, *values): count for values, count in Counter(map(_LIKE, layers)).items()}
 
 
 def held_bytes(
