@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.attention import LayerSpec, attention_weights, widen
+from inference.attention import LayerSpec, attention_scores, attention_weights, widen
 from inference.errors import N_, TraceError
 from inference.trace import Floats, Trace
 
@@ -93,7 +93,7 @@ class LayerRows:
     """
 
     def __init__(self, trace: Trace, layer: int, steps: int | None = None) -> None:
-        self._trace, self._layer = trace, layer
+        self._trace, self.number = trace, layer
         self._n_steps = len(trace.steps) if steps is None else steps
         self.n_positions = trace.n_prompt + self._n_steps - 1
         self.spec: LayerSpec | None = None
@@ -101,7 +101,7 @@ class LayerRows:
             self._gather()
 
     def _gather(self) -> None:
-        trace, layer = self._trace, self._layer
+        trace, layer = self._trace, self.number
         last = self._n_steps - 1
         self.keys = trace.keys(last, layer)
         self.spec = trace.spec(layer)
@@ -114,7 +114,7 @@ class LayerRows:
     def n_heads(self) -> int:
         """H of this layer."""
         kept = self._trace.steps[0].weights
-        return len(self._queries) if kept is None else len(kept[self._layer])
+        return len(self._queries) if kept is None else len(kept[self.number])
 
     @property
     def n_kv_heads(self) -> int:
@@ -156,7 +156,7 @@ class LayerRows:
         step = max(0, position - self._trace.n_prompt + 1)
         kept = self._trace.steps[step].weights
         assert kept is not None  # the first step has them, so each one has
-        row: Floats = kept[self._layer][heads, position - self._trace.first_position(step)]
+        row: Floats = kept[self.number][heads, position - self._trace.first_position(step)]
         return row
 
 
@@ -180,8 +180,60 @@ def pooled(layer: LayerRows, head: int, queries: Axis, keys: Axis) -> Floats:
 
 
 def pool(values: Floats, rows: int, columns: int) -> Floats:
-    """[..., n, m] the largest value of each cell of `rows` x `columns` values, NaN where all are; the last may be smaller."""
+    """[..., n, m] the largest value of each cell of `rows` x `columns` values; NaN where all of them are."""
     for axis, size in ((-2, rows), (-1, columns)):
         if size > 1:
             values = np.fmax.reduceat(values, np.arange(0, values.shape[axis], size), axis=axis)
     return values
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The way from queries and keys to weights, for a few pairs; every array [n, m] float32.
+
+    Attributes:
+        queries, keys: [n] and [m] their positions.
+        products: q · k.
+        scores: `products` times `scale`, soft-capped where the layer does so.
+        masked: `scores`, -inf where the mask hides the key.
+        weights: the softmax of the whole rows, NaN where hidden; `keys` need not hold all of a row.
+    """
+
+    queries: Positions
+    keys: Positions
+    products: Floats
+    scores: Floats
+    masked: Floats
+    weights: Floats
+    scale: float
+    softcap: float | None
+
+
+def stages(layer: LayerRows, head: int, queries: Positions, keys: Positions) -> Stages:
+    """How some queries of a head come to their weights on some keys.
+
+    Raises:
+        TraceError: the run holds whole weights instead of queries and keys.
+    """
+    if layer.spec is None:
+        raise TraceError(
+            N_("This run holds the weights that an eager model gave, without the queries and keys behind them.")
+        )
+    heads = np.array([head])
+    products = layer.queries(heads, queries)[0] @ layer.keys[head // (layer.n_heads // layer.n_kv_heads), keys].T
+    scores = attention_scores(layer.queries(heads, queries), layer.keys, layer.spec, heads)[0][:, keys]
+    visible = np.zeros((len(queries), layer.n_positions), dtype=np.bool_)
+    weights = np.zeros(visible.shape, dtype=np.float32)
+    seen = layer.visible(queries)
+    visible[:, : seen.shape[1]], weights[:, : seen.shape[1]] = seen, layer.weights(heads, queries)[0]
+    hidden = ~visible[:, keys]
+    return Stages(
+        queries=queries,
+        keys=keys,
+        products=products,
+        scores=scores,
+        masked=np.where(hidden, np.float32(-np.inf), scores),
+        weights=np.where(hidden, np.float32(np.nan), weights[:, keys]),
+        scale=layer.spec.scale,
+        softcap=layer.spec.softcap,
+    )

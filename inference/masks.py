@@ -1,7 +1,7 @@
 """Masks as arrays, and the softmax with a mask on scores that can be checked by hand.
 
-A mask is `[Q, K]` bool: true where a query may see a key. Which mask a model uses is a matter of its architecture: a
-decoder-only model is causal, BERT's encoder sees everything, T5 has an encoder that sees everything and a causal decoder
+A mask is `[Q, K]` bool: true where a query may see a key. Which mask a model uses belongs to its architecture: a
+decoder-only model is causal, BERT sees everything, T5 has an encoder that sees everything and a causal decoder
 that also reads the whole encoder.
 """
 

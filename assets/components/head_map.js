@@ -1,0 +1,116 @@
+// The map of heads: a thumbnail a head; the arrow keys move about, Enter or a click opens one.
+
+const HIDDEN = 255;
+
+const maps = new WeakMap();
+
+export default function ({ data, parentElement, setStateValue }) {
+  let map = maps.get(parentElement);
+  if (!map) maps.set(parentElement, (map = new HeadMap(parentElement.querySelector(".head_map"))));
+  map.update(data, setStateValue);
+}
+
+class HeadMap {
+  constructor(root) {
+    this.root = root;
+    root.addEventListener("keydown", (event) => this.onKey(event));
+    root.addEventListener("click", (event) => this.open(event.target.closest(".thumb")));
+  }
+
+  update(data, setStateValue) {
+    this.setStateValue = setStateValue;
+    if (this.data?.mosaic !== data.mosaic || this.data.words.label !== data.words.label) this.build(data);
+    this.data = data;
+    this.show();
+  }
+
+  build(data) {
+    const mosaic = (this.mosaic = JSON.parse(data.mosaic));
+    const levels = bytesOf(mosaic.levels);
+    const colours = ramp(data.colours);
+    const area = mosaic.side * mosaic.side;
+    this.thumbs = mosaic.heads.map(([layer, head], at) => {
+      const from = (layer * mosaic.n_heads + head) * area;
+      const canvas = element("canvas", "", { "aria-hidden": "true" });
+      paint(canvas, mosaic.side, mosaic.side, colours, (i) => (levels[from + i] === HIDDEN ? undefined : levels[from + i]));
+      return this.thumb(canvas, layer, head, at, data.words);
+    });
+    const grid = element("div", mosaic.ranked ? "grid ranked" : "grid", { role: "group", "aria-label": data.words.label });
+    grid.append(...(mosaic.ranked ? this.thumbs : this.inPlace(mosaic, data.words)));
+    if (!mosaic.ranked) grid.style.gridTemplateColumns = `auto repeat(${mosaic.n_heads}, minmax(18px, 34px))`;
+    this.columns = mosaic.ranked ? 0 : mosaic.n_heads;
+    this.root.replaceChildren(grid);
+  }
+
+  thumb(canvas, layer, head, at, words) {
+    const { layers, groups, notes, bars, ranked } = this.mosaic;
+    const place = { layer: layers[layer], head, group: groups[head], note: notes[layer][head] };
+    const label = fill(words.head, place);
+    const node = element("button", "thumb", { type: "button", "aria-label": label, title: label, tabindex: -1 });
+    const bar = element("i");
+    bar.style.width = `${100 * bars[layer][head]}%`;
+    node.append(canvas, element("span", "bar", {}, bar));
+    if (ranked) node.append(element("span", "name", {}, `${layers[layer]}·${head}`), element("small", "", {}, place.note));
+    if (!ranked && head && groups[head] !== groups[head - 1]) node.classList.add("first");
+    Object.assign(node.dataset, { at, layer: place.layer, head });
+    return node;
+  }
+
+  // Rows are layers, columns are heads; heads that read one KV head stand under one bracket.
+  inPlace({ layers, groups, n_heads: n, n_groups: nGroups }, words) {
+    const parts = [];
+    if (nGroups < n) {
+      parts.push(element("span", "corner", {}, words.kv));
+      for (let group = 0; group < nGroups; group += 1) {
+        const bracket = element("span", group ? "bracket first" : "bracket", {}, String(group));
+        bracket.style.gridColumn = `span ${groups.filter((g) => g === group).length}`;
+        parts.push(bracket);
+      }
+    }
+    parts.push(element("span", "corner", {}, words.axes));
+    for (let head = 0; head < n; head += 1) parts.push(element("span", "head", {}, String(head)));
+    layers.forEach((layer, row) => {
+      parts.push(element("span", "layer", {}, String(layer)), ...this.thumbs.slice(row * n, (row + 1) * n));
+    });
+    return parts;
+  }
+
+  show() {
+    const { layer, head } = this.data.chosen;
+    const chosen = this.thumbs.find((thumb) => Number(thumb.dataset.layer) === layer && Number(thumb.dataset.head) === head);
+    for (const thumb of this.thumbs) {
+      thumb.classList.toggle("chosen", thumb === chosen);
+      thumb.setAttribute("aria-pressed", String(thumb === chosen));
+      thumb.tabIndex = -1;
+    }
+    (chosen ?? this.thumbs[0] ?? {}).tabIndex = 0;
+  }
+
+  open(thumb) {
+    if (!thumb) return;
+    const chosen = { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) };
+    this.data = { ...this.data, chosen };
+    this.show();
+    this.setStateValue("chosen", { ...chosen, serial: Date.now() });
+  }
+
+  onKey(event) {
+    const at = Number(event.target.dataset?.at);
+    if (Number.isNaN(at) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const row = this.columns || this.perRow();
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - row, ArrowDown: at + row, Home: 0, End: this.thumbs.length - 1 };
+    const thumb = this.thumbs[to[event.key]];
+    if (!(event.key in to)) return;
+    event.preventDefault();
+    if (!thumb) return;
+    event.target.tabIndex = -1;
+    thumb.tabIndex = 0;
+    thumb.focus();
+  }
+
+  perRow() {
+    const top = this.thumbs[0].offsetTop;
+    const next = this.thumbs.findIndex((thumb) => thumb.offsetTop > top);
+    return next < 0 ? this.thumbs.length : next;
+  }
+}

@@ -1,0 +1,13 @@
+"""Attention: every head of every layer of a recorded run, the masks, and what follows from them."""
+
+from __future__ import annotations
+
+from ui import frame, live, session
+from ui.attention.explorer import explorer
+from ui.i18n import _
+
+trace = session.trace()
+frame.title_row(trace, _("Attention"))
+if session.job() is not None and not session.job().ended:
+    live.follow(session.job())
+explorer(trace)
