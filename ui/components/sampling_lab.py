@@ -63,9 +63,6 @@ class LabState:
     u: float
 
 
-Notes = Mapping[str, str] | Callable[[LabState], Mapping[str, str]]
-
-
 @dataclass
 class _Memory:
     """What the server knows of one lab between reruns.
@@ -101,7 +98,7 @@ def sampling_lab(
     start: SamplingParams,
     u: float,
     recorded_id: int | None,
-    notes: Notes,
+    notes: Callable[[LabState], Mapping[str, str]],
     t: Translate,
     key: str,
 ) -> LabState:
@@ -115,8 +112,8 @@ def sampling_lab(
             returned leaves the reader alone.
         u: the uniform number recorded at this step.
         recorded_id: the token that the run took here, if there was one.
-        notes: a short explanation by name of setting (`"greedy"`, `"temperature"`, …); given as a function, it is
-            asked with the confirmed state, so that an explanation can hold its figures.
+        notes: short explanations by name of setting (`"greedy"`, `"random"`, `"temperature"`, …) for a confirmed state,
+            so that they can hold its figures.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float32)
     run = _name(logits, context)
@@ -134,7 +131,7 @@ def sampling_lab(
         "ranges": RANGES,
         "sliders": [[name, *values] for name, values in SLIDERS.items()],
         "n_visible": N_VISIBLE,
-        "notes": dict(notes(state) if callable(notes) else notes),
+        "notes": dict(notes(state)),
         "answer": answer,
         "words": lab_words(t),
     }
