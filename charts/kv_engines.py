@@ -88,6 +88,9 @@ def _describe(logical: int, engines: Mapping[str, EngineBytes], t: Translate) ->
         return text + " " + t("None of these engines has such a cache.")
     if set(held.values()) == {logical}:
         return text + " " + t("The engines that have such a cache hold exactly that.")
+    if len(set(held.values())) == 1:
+        amount = next(iter(held.values()))
+        return text + " " + t("The engines that have such a cache hold {size}.").format(size=size(amount))
     most = max(held, key=lambda name: held[name])
     least = min(held, key=lambda name: held[name])
     return (

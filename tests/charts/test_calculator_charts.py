@@ -70,6 +70,8 @@ def test_engines_have_bars_at_their_bytes_and_one_without_such_a_cache_says_so()
 def test_engines_that_agree_and_engines_that_have_none_are_told_in_one_sentence() -> None:
     same = kv_engines(GIB, {"vLLM": engine(GIB), "llama.cpp": engine(None)}, palette=Palette.light(), t=str)
     assert same.description.endswith("The engines that have such a cache hold exactly that.")
+    one = kv_engines(GIB, {"llama.cpp": engine(2 * GIB)}, palette=Palette.light(), t=str)
+    assert one.description.endswith("The engines that have such a cache hold 2.00 GiB.")
     none = kv_engines(GIB, {"vLLM": engine(None)}, palette=Palette.light(), t=str)
     assert none.description.endswith("None of these engines has such a cache.")
 

@@ -268,6 +268,12 @@ def test_a_link_holds_what_differs_and_comes_back_the_same() -> None:
     assert from_link({"billions": "nan", "weights": "q3", "value_element": "<b>"}) == USUAL
 
 
+def test_a_models_own_figures_are_not_in_the_link_but_others_are(demo: Trace) -> None:
+    plan = counted(Plan(layers=32, kv_heads=4, head_dim=128), USUAL, demo).plan
+    assert to_link(plan) == {"kv_heads": "4"}
+    assert to_link(counted(Plan(model="Gemma 3 1B", kv_heads=4), USUAL, demo).plan) == {"preset": "Gemma 3 1B"}
+
+
 def test_what_the_browser_reports_is_taken_by_name_and_kind_only() -> None:
     report = {"values": {"tokens": 5, "batch": "7", "element": "q8_0", "model": "x", "layers": None, "head_dim": 1.5}}
     assert from_browser(report) == {"tokens": 5, "element": "q8_0"}

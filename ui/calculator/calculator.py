@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -12,7 +13,7 @@ from inference.trace import Trace
 from ui.calculator.charts import charts
 from ui.calculator.controls import COMPONENT, Memory, asked, controls, memory, remember, take_upload
 from ui.calculator.count import Count, counted
-from ui.calculator.plan import IN_BROWSER, MAX_LINK
+from ui.calculator.plan import IN_BROWSER, LAYOUT, MAX_LINK
 from ui.calculator.sources import why_not_plain
 from ui.components.kv_calculator import Shown, kv_calculator
 from ui.i18n import _, error_text, note_text
@@ -26,7 +27,7 @@ def calculator(trace: Trace) -> None:
     plan = asked(kept)
     count = counted(plan, kept.good, trace)
     kept.good = count.plan
-    remember(plan, kept)
+    remember(replace(plan, **{name: getattr(count.plan, name) for name in LAYOUT}))
     controls(plan, count.wrong, cross=_crosses(count.source.layout), trace=trace)
     _sliders(count, kept)
     _words(count, kept)

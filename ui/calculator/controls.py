@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -63,7 +63,6 @@ class Memory:
     good: Plan = USUAL
     serial: int = 0
     bytes: str | None = None
-    written: Mapping[str, str] = field(default_factory=dict)
 
     def wish(self, **values: Any) -> None:
         """Set sliders from the page; what the browser reported before no longer counts."""
@@ -93,15 +92,13 @@ def asked(kept: Memory) -> Plan:
     return Plan(**values, **kept.sliders)
 
 
-def remember(plan: Plan, kept: Memory) -> None:
+def remember(plan: Plan) -> None:
     """Bring the address up to date; other names in it are left alone."""
     wanted = to_link(plan)
-    if wanted == kept.written and not (link_names() - wanted.keys()) & st.query_params.keys():
-        return
-    for name in link_names() - wanted.keys():
-        st.query_params.pop(name, None)
-    st.query_params.update(wanted)
-    kept.written = wanted
+    there = {name: st.query_params[name] for name in link_names() if name in st.query_params}
+    for name in there.keys() - wanted.keys():
+        del st.query_params[name]
+    st.query_params.update({name: text for name, text in wanted.items() if there.get(name) != text})
 
 
 def controls(plan: Plan, wrong: Mapping[str, InferenceError], *, cross: bool, trace: Trace) -> None:

@@ -8,7 +8,7 @@ from inference.errors import InferenceError
 from inference.kv_lengths import parse_lengths
 from inference.kv_memory import KVLayout
 from inference.trace import Trace
-from ui.calculator.plan import OWN, Plan, checked
+from ui.calculator.plan import LAYOUT, OWN, Plan, checked
 from ui.calculator.sources import Source, changed, find
 
 
@@ -59,7 +59,7 @@ def counted(plan: Plan, good: Plan, trace: Trace) -> Count:
         wrong["config" if plan.model == OWN else "model"] = error
         plan = replace(plan, model=good.model, config=good.config)
         source = find(plan, trace)
-    source = changed(source, plan)
+    source, plan = changed(source, plan), _named(plan, source)
     tokens: int | tuple[int, ...] = plan.tokens
     try:
         tokens = parse_lengths(plan.lengths) if plan.lengths else tokens
@@ -73,6 +73,15 @@ def counted(plan: Plan, good: Plan, trace: Trace) -> Count:
         tokens, batch, plan.elements, encoder_tokens=plan.encoder_tokens, page_size=plan.page
     )
     return Count(plan, source, tokens, batch, nbytes, wrong)
+
+
+def _named(plan: Plan, source: Source) -> Plan:
+    """The plan without figures that are the model's own, or that its layout does not leave free."""
+    own = source.plain
+    if own is None:
+        return replace(plan, **dict.fromkeys(LAYOUT))
+    figures = {"layers": len(source.layout.layers), "kv_heads": own.kv_heads, "head_dim": own.key_dim}
+    return replace(plan, **{name: None for name, value in figures.items() if getattr(plan, name) == value})
 
 
 def _usable(plan: Plan, layout: KVLayout, wrong: dict[str, InferenceError]) -> Plan:
