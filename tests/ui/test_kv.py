@@ -37,7 +37,8 @@ def texts(app: AppTest) -> str:
 
 def test_every_part_opens_without_importing_torch() -> None:
     code = (
-        "import sys; from streamlit.testing.v1 import AppTest\n"
+        "import sys; import ui.session; from streamlit.testing.v1 import AppTest\n"
+        "ui.session.WARM_UP_AFTER_S = 600\n"  # the model is imported in the background once a page stands
         f"for part in {PARTS!r}:\n"
         "    app = AppTest.from_file('app.py', default_timeout=60)\n"
         "    app.session_state['kv-part'] = part\n"

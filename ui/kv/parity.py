@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inference.models import LoadedModel
     from inference.no_cache import Parity
 
-USUAL_STEPS = 24
+USUAL_STEPS, MOST_STEPS = 24, 1024
 MOST_POSITIONS = 50_000  # fed without a cache; the model is busy for so long
 
 
@@ -37,7 +37,7 @@ def parity(trace: Trace) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         most = most_steps(trace)
-        steps = st.number_input(_("Steps"), 1, most, min(most, USUAL_STEPS), key="parity-steps", width=140)
+        steps = min(most, st.number_input(_("Steps"), 1, MOST_STEPS, USUAL_STEPS, key="parity-steps", width=140))
         without = int(projected(trace.n_prompt, steps, cached=False).sum())
         run_button("parity", _("Run both ways"), trace, _both_ways(trace, steps), without // 8 + steps)
     if most < len(trace.steps):

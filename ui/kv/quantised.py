@@ -40,8 +40,8 @@ def quantised(trace: Trace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         usual = USUAL if trace.model.head_dim % BLOCK == 0 else ANY_HEAD
         names = st.multiselect(_("Formats"), list(FORMATS), usual, key="formats", width=360)
-        most = min(len(trace.steps), MOST_STEPS)
-        steps = st.number_input(_("Steps"), 1, most, min(most, USUAL_STEPS), key="quantised-steps", width=140)
+        steps = st.number_input(_("Steps"), 1, MOST_STEPS, USUAL_STEPS, key="quantised-steps", width=140)
+        steps = min(steps, len(trace.steps))
         if names:
             run_button(
                 "quantised", _("Run with each format"), trace, _formats(trace, names, steps), steps * (1 + len(names))

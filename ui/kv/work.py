@@ -31,16 +31,11 @@ def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -
         return
     job = session.work(name)
     busy = job is not None and not job.ended
-    ask = (name, model, trace, work, n_tokens)
-    st.button(
-        label,
-        type="primary",
-        icon=":material/play_arrow:",
-        key=f"start {name}",
-        disabled=busy,
-        on_click=_queue,
-        args=ask,
-    )
+    # asked here and not in a callback, which would be given the fields as they were before the click
+    if st.button(label, type="primary", icon=":material/play_arrow:", key=f"start {name}", disabled=busy):
+        st.session_state[f"asked {name}"] = weakref.ref(trace)
+        session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work))
+        st.rerun()
 
 
 def outcome(name: str, trace: Trace, doing: str) -> Any:
@@ -55,8 +50,3 @@ def outcome(name: str, trace: Trace, doing: str) -> Any:
     elif job.state == "cancelled":
         st.text(_("Cancelled; nothing was kept of it."))
     return job.result
-
-
-def _queue(name: str, model: str, trace: Trace, work: Work, n_tokens: int) -> None:
-    st.session_state[f"asked {name}"] = weakref.ref(trace)
-    session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work))
