@@ -129,10 +129,10 @@ def stages_chart(trace: Trace, found: Stages, *, palette: Palette, t: Translate)
 
 
 def _stage_names(found: Stages, t: Translate) -> dict[str, Floats]:
-    scaled = t("× {scale}").format(scale=f"{found.scale:.4g}")
+    scaled = f"× {found.scale:.4g}"
     if found.softcap is not None:
         scaled += ", " + t("soft-capped at {cap}").format(cap=f"{found.softcap:g}")
-    return {t("q · k"): found.products, scaled: found.scores, t("masked"): found.masked, t("softmax"): found.weights}
+    return {"q · k": found.products, scaled: found.scores, t("masked"): found.masked, "softmax": found.weights}
 
 
 def _panel(

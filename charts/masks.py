@@ -229,7 +229,6 @@ def example_chart(found: Example, *, palette: Palette, t: Translate) -> Chart:
 def _describe_example(found: Example, t: Translate) -> str:
     if not found.any_visible:
         return t("No visible key: every score is −∞, so there is nothing to share out and every weight is 0.")
-    return t("softmax([{masked}]) = [{weights}]").format(
-        masked=", ".join(f"{value:g}" if np.isfinite(value) else HIDDEN for value in found.masked),
-        weights=", ".join(f"{value:.4f}" if value else "0" for value in found.weights),
-    )
+    masked = ", ".join(f"{value:g}" if np.isfinite(value) else HIDDEN for value in found.masked)
+    weights = ", ".join(f"{value:.4f}" if value else "0" for value in found.weights)
+    return f"softmax([{masked}]) = [{weights}]"
