@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,12 @@ def _title(job: Job) -> str:
     return visible(prompt.encode("utf-8", "ignore"))[:40] or _("a run")
 
 
-def _start(trace: Trace, step: int, token: int | str) -> None:
-    """Queue the branch with a token, given by its id or its text; what this server does not allow is said."""
+def leave(trace: Trace, step: int, begin: Callable[[Trace, Cache | None], Start]) -> None:
+    """Queue a run that leaves the one on show at a step; what this server does not allow is said.
+
+    Args:
+        begin: makes the start from the run, held to this server's limits, and from the cache it left, if still kept.
+    """
     parent, cache = session.shown(), session.cache_of(trace)
     bounded = replace(trace, request=session.limits().bound(trace.request))
     try:
@@ -86,11 +91,15 @@ def _start(trace: Trace, step: int, token: int | str) -> None:
     except InferenceError as error:
         session.complain(error)
     else:
-        start = _branching(bounded, step, token, cache)
-        new = Job(session.session_id(), name, start, bounded.request.max_new_tokens)
+        new = Job(session.session_id(), name, begin(bounded, cache), bounded.request.max_new_tokens)
         new.parent, new.left_at = (None if parent is None else parent.key), step
         session.submit(new)
     st.rerun()
+
+
+def _start(trace: Trace, step: int, token: int | str) -> None:
+    """Queue the branch with a token, given by its id or its text."""
+    leave(trace, step, lambda bounded, cache: _branching(bounded, step, token, cache))
 
 
 def _branching(trace: Trace, step: int, token: int | str, cache: Cache | None) -> Start:
