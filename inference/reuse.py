@@ -77,8 +77,7 @@ def reuse_prefix(
     check_model(model, trace)
     stored_ids = np.array([token.id for token in trace.tokens[:-1]], dtype=np.int64)
     ids = np.array(model.tokenizer.encode(request), dtype=np.int64)
-    check_prompt(len(ids))
-    _check_length(model, len(ids), request.max_new_tokens)
+    _check_length(model, len(ids), request.max_new_tokens, check_prompt)
     n_common = common_prefix(stored_ids, ids)
     n_reused = min(n_common, len(ids) - 1) // block_size * block_size
     stored = model.forward.new_cache()
@@ -88,29 +87,15 @@ def reuse_prefix(
     for turn in range(repeats):
         if cancelled():
             return None
-        prefilled = [_prefill(model, ids, None, 0), _prefill(model, ids, stored, n_reused)]
-        seconds[turn] = [one.seconds for one in prefilled]
-        progress((turn + 1) / (repeats + 2))
-    texts = []
-    for one in prefilled:
-        tokens = _greedy(model, one, request.max_new_tokens, trace.eos_ids, cancelled)
-        if tokens is None:
-            return None
-        texts.append(tokens)
-        progress((repeats + len(texts)) / (repeats + 2))
-    distance, tolerance = float(np.abs(prefilled[0].logits - prefilled[1].logits).max()), TOLERANCE[model.facts.dtype]
-    return Reuse(
-        len(ids),
-        n_common,
-        n_reused,
-        seconds[:, 0],
-        seconds[:, 1],
-        copied_bytes,
-        distance,
-        tolerance,
-        texts[0],
-        texts[1],
-    )
+        ways = [_prefill(model, ids, None, 0), _prefill(model, ids, stored, n_reused)]
+        seconds[turn] = [way.seconds for way in ways]
+        progress((turn + 1) / (repeats + 1))
+    texts = [_greedy(model, way, request.max_new_tokens, trace.eos_ids, cancelled) for way in ways]
+    if texts[0] is None or texts[1] is None:
+        return None
+    distance = float(np.abs(ways[0].logits - ways[1].logits).max())
+    times, tolerance = (seconds[:, 0], seconds[:, 1]), TOLERANCE[model.facts.dtype]
+    return Reuse(len(ids), n_common, n_reused, *times, copied_bytes, distance, tolerance, texts[0], texts[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +146,8 @@ def _greedy(
     return tuple(model.tokenizer.vocabulary.token(token_id) for token_id in tokens)
 
 
-def _check_length(model: LoadedModel, n_prompt: int, n_new: int) -> None:
+def _check_length(model: LoadedModel, n_prompt: int, n_new: int, check_prompt: Callable[[int], None]) -> None:
+    check_prompt(n_prompt)
     limit = model.facts.context_length
     if not n_prompt or (limit is not None and n_prompt + n_new > limit):
         raise RequestError(
