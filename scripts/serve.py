@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from streamlit.runtime.pages_manager import PagesManager
 from streamlit.web import cli
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,9 @@ def main() -> None:
     """Warm up, then hand over to Streamlit's own command line."""
     os.chdir(ROOT)
     warm()
+    # Streamlit takes a folder named pages for an app of its own kind until app.py has run once: the first reader of a
+    # server who opened any page but the first would be told that it was not found
+    PagesManager.uses_pages_directory = False
     cli.main(["run", "app.py", *sys.argv[1:]], prog_name="streamlit")
 
 
