@@ -96,11 +96,11 @@ def _describe(visible: Mask, first: int, window: int | None, t: Translate) -> st
 def compared_masks(n: int, window: int, n_prefix: int, *, palette: Palette, t: Translate) -> Chart:
     """The masks of several architectures side by side, for `n` positions."""
     masks: Mapping[str, Mask] = {
-        t("causal (decoder-only)"): causal(n, n),
+        t("causal (GPT)"): causal(n, n),
         t("sliding window {n}").format(n=window): sliding(n, n, window),
-        t("prefix {n} (prefix LM)").format(n=n_prefix): prefix(n, n_prefix),
-        t("bidirectional (BERT, T5 encoder)"): everything(n, n),
-        t("causal (T5 decoder)"): causal(n - 2, n - 2),
+        t("prefix {n}").format(n=n_prefix): prefix(n, n_prefix),
+        t("bidirectional (BERT)"): everything(n, n),
+        t("decoder (T5)"): causal(n - 2, n - 2),
         t("cross-attention (T5)"): everything(n - 2, n),
     }
     figure = base_figure(palette)
@@ -115,8 +115,8 @@ def compared_masks(n: int, window: int, n_prefix: int, *, palette: Palette, t: T
         }
     )
     said = t(
-        "Rows are queries, columns are keys; −∞ marks what a query must not see. A model that generates needs a causal "
-        "decoder, alone or behind an encoder: autoregressive is not the same as decoder-only."
+        "Rows are queries, columns are keys; −∞ marks what a query must not see. T5's encoder is bidirectional like "
+        "BERT; its decoder is causal and reads the whole encoder: autoregressive is not the same as decoder-only."
     )
     return Chart(figure, table, said, t("Masks of other architectures"))
 
@@ -145,8 +145,9 @@ def _panel(figure: go.Figure, number: int, across: int, name: str, mask: Mask, p
         }
     )
     figure.add_annotation(
-        text=escape(name), x=left, y=top, xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False
-    )
+        text=escape(name), x=left, y=top, xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False,
+        font={"size": 11},
+    )  # fmt: skip
 
 
 def _cells(

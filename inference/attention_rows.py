@@ -78,8 +78,10 @@ def recorded_layers(trace: Trace) -> tuple[int, ...]:
     first = trace.steps[0]
     if first.weights is not None:
         return tuple(layer for layer, kept in enumerate(first.weights) if kept.size)
-    record = first.attention
-    return () if record is None else tuple(i for i, queries in enumerate(record.queries) if queries.size)
+    if first.attention is None:
+        return ()
+    kept = zip(first.attention.queries, trace.layers, strict=True)
+    return tuple(i for i, (queries, spec) in enumerate(kept) if queries.size and spec is not None)
 
 
 class LayerRows:

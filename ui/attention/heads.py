@@ -57,7 +57,7 @@ def _controls(trace: Trace, layers: tuple[int, ...]) -> tuple[int, int, str, str
         layer = layer_choice(layers)
         head = st.selectbox(_("Head"), range(trace.model.n_heads), key="head", bind="query-params", width=100)
         measure = st.selectbox(_("Measure"), list(MEASURES), format_func=names.__getitem__, key="measure", width=210)
-        order = st.selectbox(_("Heads"), list(ORDERS), format_func=lambda o: _(ORDERS[o]), key="order", width=150)
+        order = st.selectbox(_("Order"), list(ORDERS), format_func=lambda o: _(ORDERS[o]), key="order", width=150)
         with st.container(width="stretch"):
             st.caption(sentences([helps[measure], _("The bar under a head is its value.")]))
     return layer, head, measure, order

@@ -13,6 +13,7 @@ from ui import session
 from ui.attention.heads import layer_choice
 from ui.cards import chart_card
 from ui.i18n import _, error_text
+from ui.literal import literal
 
 COMPARED = 8  # positions of the masks that are compared
 
@@ -60,7 +61,7 @@ def _by_hand() -> None:
         try:
             scores = parse_scores(text)
         except InferenceError as error:
-            st.error(error_text(error))
+            st.error(literal(error_text(error)))
             return
         hidden = st.pills(
             _("Hidden positions"), range(len(scores)), selection_mode="multi", default=[min(2, len(scores) - 1)],
