@@ -16,7 +16,7 @@ from ui.sampling.link import NAMES, from_query, to_query
 from ui.sampling.notes import notes, stages
 from ui.sampling.repeated import repeated
 from ui.sampling.run import over_the_run, run_choices
-from ui.sampling.spot import Spot, run_spot, typed_spot
+from ui.sampling.spot import Spot, pick, run_spot, typed_spot
 
 SOURCES = {"run": N_("A step of the run"), "typed": N_("Typed by hand")}
 
@@ -24,17 +24,7 @@ SOURCES = {"run": N_("A step of the run"), "typed": N_("Typed by hand")}
 @st.fragment
 def lab(trace: Trace) -> None:
     """Everything about one position; a slider or another step runs this part of the page alone."""
-    source = st.segmented_control(
-        _("Distribution"),
-        list(SOURCES),
-        default="run",
-        format_func=lambda name: _(SOURCES[name]),
-        key="source",
-        required=True,
-        label_visibility="collapsed",
-        bind="query-params",
-        persist_state="session",
-    )
+    source = pick(_("Distribution"), "source", SOURCES, label_visibility="collapsed")
     spot = typed_spot() if source == "typed" else run_spot(trace)
     if spot is None:
         return
@@ -73,7 +63,7 @@ def _live(spot: Spot) -> LabState:
             st.query_params[name] = changed[name]
         elif name in st.query_params:
             del st.query_params[name]
-    if not settled_or_refused(spot, state.params):
+    if not _exact_or_refused(spot, state.params):
         said = _(
             "This run holds the {n:,} highest logits of each step, and these settings reach below them: what is shown "
             "here is not exact. It is with top-k on and below {n:,}, or after the prompt was run again.",
@@ -83,7 +73,7 @@ def _live(spot: Spot) -> LabState:
     return state
 
 
-def settled_or_refused(spot: Spot, params: SamplingParams) -> bool:
+def _exact_or_refused(spot: Spot, params: SamplingParams) -> bool:
     """Whether the settings' result is exact, or there is none."""
     try:
         return settled(spot.position, params)

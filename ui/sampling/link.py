@@ -11,6 +11,7 @@ from inference.errors import InferenceError
 from inference.sampling_params import RANGES, SamplingParams
 
 NAMES = ("greedy", *(name for name in RANGES if name != "seed"), "order")
+NOT_SET = "off"
 
 
 def from_query(start: SamplingParams, query: Mapping[str, str]) -> tuple[SamplingParams, list[InferenceError]]:
@@ -27,7 +28,7 @@ def from_query(start: SamplingParams, query: Mapping[str, str]) -> tuple[Samplin
 
 
 def to_query(start: SamplingParams, params: SamplingParams) -> dict[str, str]:
-    """What differs from the settings to begin with; an empty text is "not set"."""
+    """What differs from the settings to begin with."""
     changed = {name: getattr(params, name) for name in NAMES if getattr(params, name) != getattr(start, name)}
     return {name: _text(value) for name, value in changed.items()}
 
@@ -35,15 +36,17 @@ def to_query(start: SamplingParams, params: SamplingParams) -> dict[str, str]:
 def _value(name: str, text: str) -> Any:
     if name == "order":
         return tuple(text.split(",")) if "," in text else text
+    if text == NOT_SET:
+        return None
     try:
-        return json.loads(text) if text else None
+        return json.loads(text)
     except ValueError:
         return text
 
 
 def _text(value: Any) -> str:
     if value is None:
-        return ""
+        return NOT_SET
     if isinstance(value, tuple):
         return ",".join(value)
     return value if isinstance(value, str) else json.dumps(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -23,6 +24,7 @@ from ui.literal import literal
 STRIP_HEIGHT = 92
 KITTEN = "累 0.6, 困 0.2, 饿 0.1"
 KINDS = {"probs": N_("Probabilities"), "logits": N_("Logits")}
+KEEP: Any = {"persist_state": "session"}
 Tokens = Callable[[Sequence[int]], list[str]]
 
 
@@ -71,18 +73,13 @@ def typed_spot() -> Spot | None:
     """The distribution in the text field; an entry that cannot be read is named below it."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
-            _("Tokens, each with its number"), KITTEN, key="typed", bind="query-params", persist_state="session"
+            _("Tokens, each with its number"),
+            key=from_address("typed", KITTEN),
+            on_change=to_address,
+            args=("typed",),
+            **KEEP,
         )
-        kind = st.segmented_control(
-            _("The numbers are"),
-            list(KINDS),
-            default="probs",
-            format_func=lambda name: _(KINDS[name]),
-            key="kind",
-            required=True,
-            bind="query-params",
-            persist_state="session",
-        )
+        kind = pick(_("The numbers are"), "kind", KINDS)
     try:
         typed = parse(text or "", "logits" if kind == "logits" else "probs")
     except InferenceError as error:
@@ -90,6 +87,35 @@ def typed_spot() -> Spot | None:
         return None
     position = Position(typed.logits, Context(np.zeros(0, dtype=np.int64), 0, ()))
     return Spot("typed", position, _names_of(typed), SamplingParams(greedy=False), 0.5)
+
+
+def pick(label: str, name: str, options: Mapping[str, str], **more: Any) -> str:
+    """A choice among named options that the address keeps."""
+    shown = st.segmented_control(
+        label,
+        list(options),
+        format_func=lambda option: _(options[option]),
+        key=from_address(name, next(iter(options)), options),
+        on_change=to_address,
+        args=(name,),
+        required=True,
+        **KEEP,
+        **more,
+    )
+    return str(shown)
+
+
+def from_address(name: str, usual: str, allowed: Collection[str] | None = None) -> str:
+    """The key of a widget, which begins with what the address gives, if that is allowed."""
+    if name not in st.session_state:
+        given = st.query_params.get(name, usual)
+        st.session_state[name] = given if allowed is None or given in allowed else usual
+    return name
+
+
+def to_address(name: str) -> None:
+    """Keep a widget's value in the address."""
+    st.query_params[name] = st.session_state[name]
 
 
 def _words_of(trace: Trace, step: int, position: Position) -> Tokens:
