@@ -8,7 +8,6 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure, check_step
-from charts.labels import escape, shorten
 from inference.trace import Trace
 
 MOST_CELLS = 256  # a side; more blank the page
@@ -51,22 +50,25 @@ def _figure(trace: Trace, states: NDArray[np.uint8], palette: Palette, t: Transl
     at = np.arange(pooled.shape[1]) * cell + (cell - 1) / 2
     figure = base_figure(palette)
     gap = 1 if pooled.shape[1] <= GAPS else 0
-    colours = _colours(palette)
-    steps = [(i / 4 + edge, colour) for i, colour in enumerate(colours) for edge in (0, 0.25)]
-    figure.add_heatmap(
-        z=pooled,
-        x=at,
-        y=np.arange(n_layers),
-        zmin=-0.5,
-        zmax=3.5,
-        colorscale=steps,
-        showscale=False,
-        xgap=gap,
-        ygap=gap,
-        text=_texts(trace, pooled, cell, t),
-        hovertemplate="%{text}<extra></extra>",
-    )
-    _legend(figure, colours, palette, t)
+    names = (t("not there"), t("dropped in this step"), t("reused"), t("computed in this step"))
+    place = "%{x:d}" if cell == 1 else "≈ %{x:d}"
+    hover = t("layer {layer}, position {position}<br>{state}")
+    # a picture a state: a text for each of thousands of cells would be sent with every step
+    for state, colour in zip((NEW, REUSED, LEFT, EMPTY), _colours(palette), strict=True):
+        figure.add_heatmap(
+            z=np.where(pooled == state, np.float32(1), np.float32(np.nan)),
+            x=at,
+            y=np.arange(n_layers),
+            colorscale=[(0, colour), (1, colour)],
+            showscale=False,
+            xgap=gap,
+            ygap=gap,
+            hoverongaps=False,
+            hovertemplate=hover.format(layer="%{y:d}", position=place, state=names[state]) + "<extra></extra>",
+        )
+        marker = {"symbol": "square", "size": 12, "color": colour, "line": {"color": palette.quiet, "width": 1}}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=names[state], hoverinfo="skip")
+    figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
     _boundary(figure, trace, n_layers, palette, t)
     figure.update_xaxes(
         title_text=t("position"), range=[-0.5, n_positions - 0.5], tickformat="d", nticks=12, showgrid=False
@@ -77,18 +79,10 @@ def _figure(trace: Trace, states: NDArray[np.uint8], palette: Palette, t: Transl
 
 
 def _colours(palette: Palette) -> tuple[str, str, str, str]:
-    """Of empty, left, reused and new cells: their lightness differs too."""
+    """Of new, reused, dropped and empty cells: their lightness differs too."""
     if palette.mode == "light":
-        return "#f1f0ee", palette.categorical[2], "#b1a8f7", "#3d2fa5"
-    return "#191c26", palette.categorical[2], "#4b4299", "#ddd6fe"
-
-
-def _legend(figure: go.Figure, colours: tuple[str, ...], palette: Palette, t: Translate) -> None:
-    names = (t("not there"), t("dropped in this step"), t("reused"), t("computed in this step"))
-    for state in (NEW, REUSED, LEFT, EMPTY):
-        marker = {"symbol": "square", "size": 12, "color": colours[state], "line": {"color": palette.quiet, "width": 1}}
-        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=names[state], hoverinfo="skip")
-    figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
+        return "#3d2fa5", "#b1a8f7", palette.categorical[2], "#f1f0ee"
+    return "#ddd6fe", "#4b4299", palette.categorical[2], "#191c26"
 
 
 def _boundary(figure: go.Figure, trace: Trace, n_layers: int, palette: Palette, t: Translate) -> None:
@@ -100,26 +94,6 @@ def _boundary(figure: go.Figure, trace: Trace, n_layers: int, palette: Palette, 
         x=x, y=1, yref="y domain", yanchor="bottom", text=t("end of the prompt"), showarrow=False,
         font={"color": palette.muted, "size": 11},
     )  # fmt: skip
-
-
-def _texts(trace: Trace, pooled: NDArray[np.uint8], cell: int, t: Translate) -> NDArray[np.object_]:
-    names = (t("not there"), t("dropped in this step"), t("reused"), t("computed in this step"))
-    shown = t("layer {layer}, position {position}<br>{state}")
-    places = [_place(trace, column, cell) for column in range(pooled.shape[1])]
-    rows = [
-        [
-            shown.format(layer=layer, position=place, state=names[state])
-            for place, state in zip(places, row, strict=True)
-        ]
-        for layer, row in enumerate(pooled.tolist())
-    ]
-    return np.array(rows, dtype=object)
-
-
-def _place(trace: Trace, column: int, cell: int) -> str:
-    if cell > 1:
-        return f"{column * cell}–{(column + 1) * cell - 1}"
-    return f"{column} {escape(shorten(trace.tokens[column].display))}"
 
 
 def _table(trace: Trace, step: int, t: Translate) -> pd.DataFrame:

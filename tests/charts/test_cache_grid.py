@@ -51,15 +51,20 @@ def test_the_sentence_and_the_table_count_the_cells() -> None:
 
 def test_a_long_run_is_pooled_to_at_most_256_columns_that_show_the_newest_state() -> None:
     trace = run(prompt=[1] * 700)
-    heat = cache_grid(trace, 1, palette=Palette.dark(), t=str).figure.data[0]
-    assert heat.z.shape == (2, 234)  # 702 positions, three to a column
-    assert heat.z[0].tolist() == [REUSED] * 233 + [NEW]
+    new, reused = (one.z[0] for one in cache_grid(trace, 1, palette=Palette.dark(), t=str).figure.data[0:4:2])
+    assert len(new) == 234  # 702 positions, three to a column
+    assert np.flatnonzero(np.isfinite(reused)).tolist() == list(range(233))
+    assert np.flatnonzero(np.isfinite(new)).tolist() == [233]
 
 
-def test_token_text_in_the_hover_is_escaped() -> None:
-    text = cache_grid(run(prompt=(12, 13)), 0, palette=Palette.light(), t=str).figure.data[0].text
-    assert "&lt;b&gt;x&lt;/b&gt;" in text[0, 0]
-    assert "<b>" not in text[0, 0]
+def test_each_state_is_a_picture_of_its_own_and_no_cell_is_in_two() -> None:
+    figure = cache_grid(sliding(run(), keep=3), 1, palette=Palette.light(), t=str).figure
+    pictures = np.isfinite([one.z for one in figure.data[::2]])
+    assert pictures.sum(axis=0).tolist() == [[1] * 6] * 2
+    assert [one.name for one in figure.data[1::2]] == [
+        "computed in this step", "reused", "dropped in this step", "not there",
+    ]  # fmt: skip
+    assert pictures[:, 1].argmax(axis=0).tolist() == [3, 2, 1, 1, 0, 3]  # the layer with the window
 
 
 def test_the_figures_of_a_step_are_positions_and_bytes() -> None:
