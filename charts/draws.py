@@ -99,6 +99,7 @@ def _figure(rows: Sequence[_Row], n: int, palette: Palette, t: Translate) -> go.
         ticktext=[escape(shorten(row.label)) for row in rows],
         tickfont={"family": MONO, "color": palette.text},
         range=[len(rows) - 0.4, -0.6],
+        ticklabelstandoff=6,
         showgrid=False,
         fixedrange=True,
     )

@@ -15,6 +15,7 @@ from inference.sweep import Sweep
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+FEW = 20  # counts up to here stand on a linear axis
 N_MARKS = 5  # symbols along a line, to tell lines apart without colour
 Numbers = NDArray[np.float64]
 
@@ -52,7 +53,7 @@ def _probabilities_said(found: Sweep, labels: Sequence[str], now: float, t: Tran
         return _cannot_tell(t)
     low, high = known[0], known[-1]
     return t(
-        "“{token}” falls from {most} at temperature {low} to {least} at {high}; temperature {now:g} is set."
+        "“{token}” goes from {most} at temperature {low} to {least} at {high}; temperature {now:g} is set."
     ).format(
         token=labels[0],
         most=percent(float(found.probs[low, 0])),
@@ -97,9 +98,12 @@ def kept_curve(found: Sweep, others: Numbers, step: int, now: float, *, palette:
     _line(figure, found.values, found.n_kept, t("this position"), palette, "%{y:,}")
     _marks(figure, others, step, now, palette, t, "%{y:,}")
     _axes(figure, found.name, t("candidates"), found.values, now, palette)
-    top = np.nanmax(np.concatenate([found.n_kept, others, [1.0]]))
-    figure.update_yaxes(type="log", range=[-0.08, max(0.4, float(np.log10(top)) * 1.08)], dtick=1, tickformat=",")
-    if found.name == "top_k":
+    top = float(np.nanmax(np.concatenate([found.n_kept, others, [1.0]])))
+    if top > FEW:
+        figure.update_yaxes(type="log", range=[-0.08, np.log10(top) * 1.08], dtick=1, tickformat=",")
+    else:
+        figure.update_yaxes(range=[0, top + 0.5], dtick=1)
+    if found.name == "top_k" and found.values[-1] > FEW:
         figure.update_xaxes(
             type="log", dtick=1, tickformat=",", range=[-0.05, float(np.log10(found.values[-1])) * 1.02]
         )

@@ -87,24 +87,31 @@ def _table(trace: Trace, found: Sequence[Choice], t: Translate) -> pd.DataFrame:
 
 def _said(trace: Trace, found: Sequence[Choice], at: int | None, t: Translate) -> str:
     n_unknown = sum(choice.decision is None for choice in found)
-    if at is None:
-        said = t("With the same numbers u, these settings choose what the run chose at every step that can be told.")
-    else:
-        decision = found[at].decision
-        assert decision is not None
-        said = t(
-            "With the same numbers u, the texts part at step {step}: “{new}” instead of “{old}”. Of {n} steps, {m} "
-            "would choose another token; those after the first answer for the text as it was recorded."
-        ).format(
-            step=at,
-            new=_word(trace, decision.token_id),
-            old=_word(trace, found[at].recorded_id),
-            n=len(found),
-            m=sum(choice.differs for choice in found),
+    said = []
+    if at is not None:
+        said.append(_parting_said(trace, found, at, t))
+    elif n_unknown < len(found):
+        said.append(
+            t("With the same numbers u, these settings choose what the run chose at every step that can be told.")
         )
     if n_unknown:
-        said += " " + t("{n} steps cannot be told from the logits that were recorded.").format(n=n_unknown)
-    return said
+        said.append(t("{n} steps cannot be told from the logits that were recorded.").format(n=n_unknown))
+    return " ".join(said)
+
+
+def _parting_said(trace: Trace, found: Sequence[Choice], at: int, t: Translate) -> str:
+    decision = found[at].decision
+    assert decision is not None
+    return t(
+        "With the same numbers u, the texts part at step {step}: “{new}” instead of “{old}”. Of {n} steps, {m} "
+        "would choose another token; those after the first answer for the text as it was recorded."
+    ).format(
+        step=at,
+        new=_word(trace, decision.token_id),
+        old=_word(trace, found[at].recorded_id),
+        n=len(found),
+        m=sum(choice.differs for choice in found),
+    )
 
 
 def _word(trace: Trace, token_id: int) -> str:
