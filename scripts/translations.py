@@ -7,6 +7,7 @@ so that moving code changes nothing. A text that the code no longer has leaves t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import sys
 from collections import defaultdict
@@ -45,10 +46,16 @@ def extract(root: Path = ROOT) -> dict[str, list[str]]:
     for source in SOURCES:
         path = root / source
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            for _line, text, _comments, _context in extract_from_file("python", file, keywords=KEYWORDS):
-                if isinstance(text, str) and text:
-                    found[text].add(file.relative_to(root).as_posix())
+            for text in _texts(file):
+                found[text].add(file.relative_to(root).as_posix())
     return {text: sorted(found[text]) for text in sorted(found)}
+
+
+def _texts(file: Path) -> list[str]:
+    """The texts of one file. Babel warns of every f-string inside a call, also where it is a value to fill in."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = [row[1] for row in extract_from_file("python", file, keywords=KEYWORDS)]
+    return [text for text in found if isinstance(text, str) and text]
 
 
 def po_file(language: str, root: Path = ROOT) -> Path:

@@ -238,3 +238,12 @@ def test_the_check_on_the_command_line_passes_and_writes_nothing() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [path.stat().st_mtime_ns for path in files] == before
+
+
+def test_no_text_is_put_together_before_it_is_looked_up() -> None:
+    calls = [
+        (p, n) for p in FILES for n in ast.walk(ast.parse(p.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)
+    ]
+    marked = [(p, n.args[0]) for p, n in calls if isinstance(n.func, ast.Name) and n.func.id in MARKS and n.args]
+    assert len(marked) > 500
+    assert [f"{p.name}:{text.lineno}" for p, text in marked if isinstance(text, ast.JoinedStr | ast.BinOp)] == []
