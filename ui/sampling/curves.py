@@ -18,9 +18,9 @@ from ui.components.sampling_lab import LabState
 from ui.i18n import _
 from ui.sampling.spot import Spot
 
-TEMPERATURES = np.round(np.arange(0.05, 2.001, 0.05), 2)
-SHARES = np.array([*np.round(np.arange(0, 0.951, 0.05), 2), 0.97, 0.98, 0.99, 0.995, 1.0])
-N_COUNTS = 24
+TEMPERATURES = np.array([0.05, *np.round(np.arange(0.1, 2.01, 0.1), 1)])
+SHARES = np.array([*np.round(np.arange(0, 0.91, 0.1), 1), 0.95, 0.98, 0.99, 1.0])
+N_COUNTS = 17
 N_TOKENS = 5
 
 
