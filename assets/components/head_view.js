@@ -6,6 +6,7 @@ const LEAST = 8; // positions a side when zoomed in fully
 const DRAG = 6; // pixels from which on a press is a drag
 const GAPS = 64; // so many cells a side still have lines between them
 const LONGEST_TICK = 10;
+const SHADES = 20;
 const TELL_MS = 60; // a held arrow key repeats faster than this
 
 const views = new WeakMap();
@@ -112,7 +113,9 @@ class HeadView {
       node.textContent = text || "∅";
       return node;
     });
+    this.chips[this.data.n_prompt]?.classList.add("begins");
     this.text.append(...this.chips);
+    this.text.addEventListener("pointerover", (event) => this.name(event.target.closest(".chip")));
     this.text.addEventListener("click", (event) => {
       const chip = event.target.closest(".chip");
       if (chip) this.tell({ focus: Number(chip.id.slice("reads-".length)) });
@@ -121,6 +124,13 @@ class HeadView {
     this.top = element("ol", "top");
     const sides = element("div", "sides", { role: "group" }, ...this.sides);
     return element("div", "right", {}, sides, this.text, element("p", "", {}, words.strongest), this.top);
+  }
+
+  // A chip's weight is told when the pointer comes to it.
+  name(chip) {
+    if (!chip) return;
+    const at = Number(chip.id.slice("reads-".length));
+    chip.title = `${at} · ${Number.isNaN(this.line[at]) ? this.data.words.hidden : percent(this.line[at])}`;
   }
 
   // ---- painting -------------------------------------------------------------------------------------------------
@@ -174,21 +184,30 @@ class HeadView {
   }
 
   paintText() {
-    const { n_prompt: nPrompt, top, words } = this.data;
+    const { top } = this.data;
     const { focus, side } = this.at;
     const most = top.length ? this.line[top[0]] || 1 : 1;
     for (const [at, chip] of this.chips.entries()) {
       const weight = this.line[at];
-      const hidden = Number.isNaN(weight);
-      chip.style.setProperty("--share", hidden ? 0 : Math.sqrt(weight / most).toFixed(3));
-      chip.className = `chip${hidden ? " hidden" : ""}${at === focus ? " focus" : ""}${at === nPrompt ? " begins" : ""}`;
-      chip.setAttribute("aria-selected", String(at === focus));
-      chip.title = `${at} · ${hidden ? words.hidden : percent(weight)}`;
+      const look = Number.isNaN(weight) ? "hidden" : (Math.round(SHADES * Math.sqrt(weight / most)) / SHADES).toFixed(2);
+      if (chip.look === look) continue; // thousands of chips: only those that change are touched
+      chip.look = look;
+      chip.classList.toggle("hidden", look === "hidden");
+      chip.style.setProperty("--share", look === "hidden" ? 0 : look);
     }
+    this.mark(focus);
     this.text.setAttribute("aria-activedescendant", `reads-${focus}`);
     keepInView(this.text, this.chips[focus]);
     for (const node of this.sides) node.setAttribute("aria-pressed", String(node.dataset.side === side));
     this.top.replaceChildren(...top.map((at) => this.entry(at, most)));
+  }
+
+  mark(focus) {
+    this.marked?.classList.remove("focus");
+    this.marked?.setAttribute("aria-selected", "false");
+    this.marked = this.chips[focus];
+    this.marked.classList.add("focus");
+    this.marked.setAttribute("aria-selected", "true");
   }
 
   entry(at, most) {
@@ -334,7 +353,7 @@ class HeadView {
     at.focus = Math.min(Math.max(at.focus, 0), this.nPositions - 1);
     this.at = at;
     this.paintFrame();
-    this.chips.forEach((chip, i) => chip.classList.toggle("focus", i === at.focus));
+    this.mark(at.focus);
     clearTimeout(this.timer);
     this.asked += 1;
     this.timer = setTimeout(() => this.setStateValue("at", { ...at, run: this.data.run, asked: this.asked }), TELL_MS);
