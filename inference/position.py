@@ -101,11 +101,14 @@ def settled(position: Position, params: SamplingParams) -> bool:
     steps = params.steps()
     if _may_lift(position, params):
         return False
-    others = [position.logits, _gathered(position)]
+    left = _left(position, position.logits, steps)
+    if left is None:
+        return False
+    others = [_gathered(position)]
     if any(name not in DRAWING and name != "greedy" for name, _ in steps):
         others.append(np.where(position.recorded, position.logits, np.float32(-np.inf)))
-    first, *more = (_left(position, logits, steps) for logits in others)
-    return first is not None and all(ids is not None and np.array_equal(ids, first) for ids in more)
+    found = (_left(position, logits, steps) for logits in others)
+    return all(ids is not None and np.array_equal(ids, left) for ids in found)
 
 
 def _may_lift(position: Position, params: SamplingParams) -> bool:
