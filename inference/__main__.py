@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inference import cli_memory
-from inference.catalogue import entries
+from inference.catalogue import default, entries
 from inference.errors import InferenceError
 from inference.request import GenerationRequest, RecordOptions
 from inference.sampling import SamplingParams
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="smollm2-135m", help="catalogue id, folder, .gguf file or hub id")
+    parser.add_argument("--model", default=default().id, help="catalogue id, folder, .gguf file or hub id")
     parser.add_argument("--prompt", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--chat", action="store_true", help="put the prompt through the chat template")

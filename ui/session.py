@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from charts.base import Palette
-from inference.catalogue import entries
+from inference.catalogue import default, entries
 from inference.errors import N_, InferenceError, TraceError
 from inference.trace import Trace
 from ui.limits import Limits, read
@@ -57,9 +57,6 @@ def demo() -> Trace:
     return Trace.load(ASSETS / "demo.safetensors")
 
 
-DEFAULT_MODEL = "smollm2-135m"
-
-
 @st.cache_resource(show_spinner=False)
 def warm_up() -> None:
     """Import torch and load the default model in the background, once the first page has been painted."""
@@ -67,7 +64,7 @@ def warm_up() -> None:
     def load() -> None:
         time.sleep(WARM_UP_AFTER_S)
         with contextlib.suppress(InferenceError):  # the run that needs the model will say what is wrong
-            models().get(DEFAULT_MODEL, lambda _: None)
+            models().get(default().id, lambda _: None)
 
     threading.Thread(target=load, name="warm-up", daemon=True).start()
 

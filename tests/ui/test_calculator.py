@@ -230,7 +230,7 @@ def test_the_runs_model_is_read_from_its_own_config_while_it_is_loaded(
 ) -> None:
     config = transformers.MistralConfig(num_hidden_layers=2, sliding_window=8, intermediate_size=99)
     loaded = SimpleNamespace(facts=demo.model, forward=SimpleNamespace(model=SimpleNamespace(config=config)))
-    store = SimpleNamespace(loaded=lambda name: loaded if name == session.DEFAULT_MODEL else None)
+    store = SimpleNamespace(loaded=lambda name: loaded if name == "smollm2-135m" else None)
     monkeypatch.setattr(session, "models", lambda: store)
     monkeypatch.setattr(session, "shown", lambda: None)
     found = find(Plan(model=RUN), demo)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from inference.catalogue import default
 from inference.errors import N_, CalculatorError, Note
 from inference.kv_config import parse_json
 from inference.kv_layers import KVLayer, group
@@ -102,7 +103,7 @@ def _of_entry(entry: Mapping[str, Any]) -> Source:
 def _of_run(trace: Trace) -> Source:
     """The run's model: its own config where it is still loaded, else the figures in the record."""
     facts, job = trace.model, session.shown()
-    loaded = session.models().loaded(job.model_name if job is not None and job.model_name else session.DEFAULT_MODEL)
+    loaded = session.models().loaded(job.model_name if job is not None and job.model_name else default().id)
     if loaded is not None and (loaded.facts.name, loaded.facts.n_params) == (facts.name, facts.n_params):
         config = loaded.forward.model.config
         layout, (width, known) = KVLayout.from_config(config), _width(config.to_dict())
