@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from inference import attention_rows
 from inference.attention_rows import Axis, LayerRows, Stages, axis_of, n_fed, pooled, recorded_layers, stages
@@ -98,6 +99,14 @@ def assert_shares(found: Stages) -> None:
         if seen.sum() > 1:
             ratio = np.exp(scores[seen] - scores[seen].max())
             np.testing.assert_allclose(weights[seen] / weights[seen].max(), ratio, rtol=1e-3, atol=1e-6)
+
+
+def test_rows_of_a_bfloat16_run_are_those_of_its_steps() -> None:
+    trace = greedy("llama", dtype=torch.bfloat16)
+    rows = LayerRows(trace, 1)
+    for step in (0, 1, 9):
+        at = np.arange(len(trace.steps[step].fed_ids)) + trace.first_position(step)
+        np.testing.assert_allclose(rows.weights(np.arange(4), at), trace.attention(step, 1), rtol=0, atol=1e-6)
 
 
 def test_whole_weights_have_no_queries_and_keys_to_show() -> None:
