@@ -17,6 +17,7 @@ page = st.navigation(
         st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True),
         st.Page("pages/sampling_lab.py", title=_("Sampling lab"), icon=":material/tune:", url_path="sampling"),
         st.Page("pages/attention_page.py", title=_("Attention"), icon=":material/grid_on:", url_path="attention"),
+        st.Page("pages/experts_page.py", title=_("Experts"), icon=":material/hub:", url_path="experts"),
         st.Page("pages/kv_cache.py", title=_("KV cache"), icon=":material/memory:", url_path="kv"),
         st.Page("pages/calculator.py", title=_("Memory calculator"), icon=":material/calculate:", url_path="memory"),
     ],

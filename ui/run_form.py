@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from inference.catalogue import entries
+from inference.catalogue import default, entries
 from inference.errors import N_, InferenceError
 from inference.trace import Trace
 from ui import session
@@ -88,8 +88,21 @@ def _model() -> None:
         label_visibility="collapsed",
         accept_new_options=any_model,
         help=_("Pick one, or type a folder, a .gguf file or a hub id such as owner/model.") if any_model else None,
+        on_change=_suit,
         **KEEP,
     )
+
+
+def _suit() -> None:
+    """A teaching model has no chat template."""
+    if _example():
+        st.session_state["chat"] = False
+
+
+def _example() -> str:
+    """The prompt that shows what the chosen model has learnt; empty for a model that takes any."""
+    entry = entries().get(st.session_state["model"])
+    return entry.example if entry is not None else ""
 
 
 def _begin() -> None:
@@ -97,7 +110,8 @@ def _begin() -> None:
     if "prompt" in st.session_state:
         return
     given = from_link(st.query_params.to_dict())
-    usual = Asked(prompt=EXAMPLES["Gravity"])
+    first = default()
+    usual = Asked(model=first.id, prompt=first.example or EXAMPLES["Gravity"], chat=not first.example)
     for field in fields(Asked):
         st.session_state[field.name] = given.get(field.name, getattr(usual, field.name))
     st.session_state["n turns"] = 0
@@ -183,6 +197,9 @@ def _settings() -> None:
 
 
 def _examples() -> None:
+    if _example():
+        name = _("This model's own example")
+        st.button(name, key="example model", width="stretch", on_click=_take, args=(_example(),))
     for name, text in EXAMPLES.items():
         st.button(_(name), key=f"example {name}", width="stretch", on_click=_take, args=(text,))
 
