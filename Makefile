@@ -24,7 +24,7 @@ run: setup  ## Start the app on http://127.0.0.1:8501 (ARGS go to streamlit)
 	$(BIN)/python scripts/serve.py $(ARGS)
 
 test: browser  ## Run every test, in the browser too (ARGS go to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: setup-dev  ## Check style, format and types
 	$(BIN)/ruff check .

@@ -65,7 +65,8 @@ def _amount(n_bytes: int | None, t: Translate) -> str:
 
 
 def _note(figure: EngineBytes, t: Translate) -> str:
-    return t(figure.note.template).format(**figure.note.values)
+    part = figure.note.template  # marked with N_ where it is written
+    return t(part).format(**figure.note.values)
 
 
 def _table(logical: int, engines: Mapping[str, EngineBytes], t: Translate) -> pd.DataFrame:

@@ -45,7 +45,7 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = scratch / "streamlit.log"
     # caches of its own, but for the converted model, which is made once
     caches = {"XDG_CACHE_HOME": str(scratch), "INFEROSCOPE_CACHE": str(cache_root().parent)}
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", port]
+    command = [sys.executable, "scripts/serve.py", "--server.port", port]
     with log.open("w") as output:
         server = subprocess.Popen(command, cwd=ROOT, env=os.environ | caches, stdout=output, stderr=subprocess.STDOUT)
     try:
