@@ -16,7 +16,7 @@ from charts.labels import escape, shorten
 from charts.metrics import Metric
 from charts.trend import trend
 from inference.errors import N_, TraceError
-from inference.experts import Group, Routing, distance, imbalance, load_of
+from inference.experts import Group, LayerLoad, Routing, distance, imbalance, load_of
 from inference.trace import Floats, Trace
 
 ROWS = 40  # so many tokens are drawn around the one in focus
@@ -100,12 +100,10 @@ def groups_map(found: Routing, groups: Sequence[Group], *, palette: Palette, t: 
 def path_chart(trace: Trace, layers: Sequence[Routing], position: int, *, palette: Palette, t: Translate) -> Chart:
     """One token's way through the layers: its gates, the experts chosen dotted, its strongest choices joined.
 
-    Raises:
-        TraceError: no such position was fed.
+    Args:
+        layers: of this position alone; see `inference.experts.routing_at`.
     """
-    for found in layers:
-        _check(found, position)
-    gates = np.array([found.gates[position] for found in layers])
+    gates = np.array([found.gates[0] for found in layers])
     names = [t("layer {layer}").format(layer=found.layer) for found in layers]
     hover = np.array(
         [
@@ -118,40 +116,37 @@ def path_chart(trace: Trace, layers: Sequence[Routing], position: int, *, palett
         dtype=object,
     )
     figure = _grid(gates, names, palette, hover=hover, axis=t("expert"))
-    best = np.array([found.experts[position][found.weights[position].argmax()] for found in layers])
+    best = np.array([found.experts[0, found.weights[0].argmax()] for found in layers])
     line = {"color": palette.categorical[2], "width": 2}
     figure.add_scatter(x=best, y=np.arange(len(best)), mode="lines", line=line, hoverinfo="skip", showlegend=False)
     rows = np.repeat(np.arange(len(layers)), [found.experts.shape[1] for found in layers])
-    chosen = np.concatenate([found.experts[position] for found in layers])
+    chosen = np.concatenate([found.experts[0] for found in layers])
     _dots(figure, chosen, rows, t("chosen"), palette)
     figure.update_layout(height=FRAME + (52 if len(layers) < 6 else 26) * max(len(layers), 4))
     token = trace.tokens[position].display
     said = t("“{token}” at position {position} goes to {path}.").format(
-        token=token, position=position, path=" → ".join(_choice(found, position) for found in layers)
+        token=token, position=position, path=" → ".join(_choice(found, 0) for found in layers)
     )
     table = pd.DataFrame(
         {
             t("layer"): [found.layer for found in layers],
-            t("experts"): [_choice(found, position) for found in layers],
+            t("experts"): [_choice(found, 0) for found in layers],
         }
     )
     return Chart(figure, table, said, t("The way of “{token}” through the layers").format(token=escape(token)))
 
 
-def expert_metrics(layers: Sequence[Routing], at: int, t: Translate) -> tuple[Metric, ...]:
+def expert_metrics(layers: Sequence[LayerLoad], at: int, t: Translate) -> tuple[Metric, ...]:
     """The figures of one layer among all, whose trend lines run over the layers."""
     found = layers[at]
     uneven = np.array([imbalance(one.load) for one in layers])
     unused = np.array([int((one.load == 0).sum()) for one in layers])
-    first = np.array(
-        [float((one.weights / one.weights.sum(axis=1, keepdims=True)).max(axis=1).mean()) for one in layers]
-    )
-    n_tokens, k = found.experts.shape
+    first = np.array([one.strongest for one in layers])
     return (
         Metric(
             t("Experts a token"),
-            t("{k} of {n}").format(k=k, n=found.logits.shape[1]),
-            t("{n} tokens were fed").format(n=f"{n_tokens:,}"),
+            t("{k} of {n}").format(k=found.n_chosen, n=len(found.load)),
+            t("{n} tokens were fed").format(n=f"{found.n_tokens:,}"),
             t("The router sends each token to so many of the layer's experts."),
         ),
         Metric(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,18 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerLoad:
+    """What one layer's choices add up to: `load` [E] tokens an expert, `strongest` the mean of a token's largest weight
+    over the sum of its weights, `n_chosen` k, `n_tokens` T."""
+
+    layer: int
+    load: NDArray[np.int64]
+    strongest: float
+    n_chosen: int
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Positions that belong together: a kind of token, or a line of the text."""
 
@@ -76,14 +88,39 @@ def routing(trace: Trace, layer: int) -> Routing:
     Raises:
         TraceError: the run holds no router choices of this layer.
     """
-    records = [record for step in trace.steps for record in step.router if record.layer == layer]
-    if not records:
-        raise TraceError(N_("This run holds no router choices of layer {layer}."), layer=layer)
-    logits, experts, weights = (
-        np.concatenate([getattr(r, name) for r in records]) for name in ("logits", "experts", "weights")
-    )
+    logits, experts, weights = (_joined(trace, layer, name) for name in ("logits", "experts", "weights"))
     gates, gate = _gates(logits, experts, weights)
     return Routing(layer, logits, gates, gate, experts, weights)
+
+
+def routing_at(trace: Trace, position: int, gate: Gate) -> list[Routing]:
+    """Every layer's router at one position (T = 1), with the gates of a known function; no other position is read.
+
+    Raises:
+        TraceError: the position was not fed.
+    """
+    step = max(0, position - trace.n_prompt + 1)
+    if not 0 <= position < trace.n_prompt + len(trace.steps) - 1:
+        n = trace.n_prompt + len(trace.steps) - 1
+        raise TraceError(N_("There is no position {position}; {n} were fed."), position=position, n=n)
+    row = slice(at := position - trace.first_position(step), at + 1)
+    found = []
+    for r in trace.steps[step].router:
+        gates = _scores(r.logits[row])["sigmoid" if gate == "sigmoid" else "softmax"].astype(np.float32)
+        found.append(Routing(r.layer, r.logits[row], gates, gate, r.experts[row], r.weights[row]))
+    return found
+
+
+def layer_load(trace: Trace, layer: int) -> LayerLoad:
+    """What a layer's choices add up to.
+
+    Raises:
+        TraceError: the run holds no router choices of this layer.
+    """
+    experts, weights = _joined(trace, layer, "experts"), _joined(trace, layer, "weights")
+    n_experts = next(r.logits.shape[1] for r in trace.steps[0].router if r.layer == layer)
+    strongest = float((weights.max(axis=1) / weights.sum(axis=1)).mean())
+    return LayerLoad(layer, load_of(experts, n_experts), strongest, experts.shape[1], len(experts))
 
 
 def load_of(experts: NDArray[np.int64], n_experts: int) -> NDArray[np.int64]:
@@ -147,18 +184,30 @@ def _text(tokens: tuple[Token, ...], positions: list[int]) -> str:
     return b"".join(tokens[at].data for at in positions).decode("utf-8", "replace")
 
 
+def _joined(trace: Trace, layer: int, name: str) -> NDArray[Any]:
+    """One array of a layer's records, all steps joined."""
+    found = [getattr(record, name) for step in trace.steps for record in step.router if record.layer == layer]
+    if not found:
+        raise TraceError(N_("This run holds no router choices of layer {layer}."), layer=layer)
+    return np.concatenate(found)
+
+
 def _gates(logits: Floats, experts: NDArray[np.int64], weights: Floats) -> tuple[Floats, Gate]:
     """The scores that the weights are in proportion to. Families differ (Mixtral: softmax; DeepSeek-V3: sigmoid).
 
     gpt-oss takes the softmax of the chosen logits alone, which is in the same proportion as that of all.
     """
-    wide = logits.astype(np.float64)
-    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
-    softmax, sigmoid = powers / powers.sum(axis=1, keepdims=True), 1 / (1 + np.exp(-wide))
-    candidates: list[tuple[Gate, NDArray[np.float64]]] = [("softmax", softmax), ("sigmoid", sigmoid)]
-    for name, scores in candidates:
+    candidates = _scores(logits)
+    for gate, scores in candidates.items():
         chosen = np.take_along_axis(scores, experts, axis=1)
         shares = chosen / chosen.sum(axis=1, keepdims=True)
         if np.allclose(weights / weights.sum(axis=1, keepdims=True), shares, rtol=GATE_TOLERANCE, atol=1e-6):
-            return scores.astype(np.float32), name
-    return softmax.astype(np.float32), "unknown"
+            return scores.astype(np.float32), gate
+    return candidates["softmax"].astype(np.float32), "unknown"
+
+
+def _scores(logits: Floats) -> dict[Gate, NDArray[np.float64]]:
+    """[T, E] of each function that a gate may be."""
+    wide = logits.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+    return {"softmax": powers / powers.sum(axis=1, keepdims=True), "sigmoid": 1 / (1 + np.exp(-wide))}

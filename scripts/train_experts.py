@@ -178,19 +178,21 @@ def specialisation(model: MixtralForCausalLM, tokenizer: Tokenizer, seed: int) -
     return torch.stack([(a - b).abs().sum(-1) / 2 for a, b in combinations(by_kind, 2)]).mean(0)
 
 
+def batch_loss(model: MixtralForCausalLM, tokenizer: Tokenizer, rng: random.Random) -> Tensor:
+    """Loss of a new batch: some rows of each kind, then as many again, twice, of mixed text."""
+    ids = torch.cat([rows(tokenizer, kind, rng, ROWS) for kind in (*KINDS.values(), mixed, mixed)])
+    out = model(ids, labels=ids)
+    loss: Tensor = out.loss - TELLING * telling(out.router_logits)
+    return loss
+
+
 def main() -> None:
     args = arguments(700, "experts", __doc__)
     seeded(args.seed)
     rng = random.Random(args.seed)
     tokenizer, model = build_tokenizer(args.seed), build_model()
 
-    def loss_at(step: int) -> Tensor:
-        ids = torch.cat([rows(tokenizer, kind, rng, ROWS) for kind in (*KINDS.values(), mixed, mixed)])
-        out = model(ids, labels=ids)
-        loss: Tensor = out.loss - TELLING * telling(out.router_logits)
-        return loss
-
-    fit(model, loss_at, args.steps, 3e-3)
+    fit(model, lambda step: batch_loss(model, tokenizer, rng), args.steps, 3e-3)
     model.config.output_router_logits = False
     save(model, tokenizer, args.out, f"python -m scripts.train_experts --steps {args.steps} --seed {args.seed}")
     reached = specialisation(model, tokenizer, args.seed + 1)

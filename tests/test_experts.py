@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from inference.errors import TraceError
-from inference.experts import by_kind, by_line, distance, imbalance, kind_of, load_of, routed_layers, routing
+from inference.experts import (
+    by_kind,
+    by_line,
+    distance,
+    imbalance,
+    kind_of,
+    layer_load,
+    load_of,
+    routed_layers,
+    routing,
+    routing_at,
+)
 from inference.tokens import Token
 from inference.trace import RouterRecord, Trace
 from tests.charts.runs import run
@@ -113,3 +124,27 @@ def test_kinds_split_all_positions_between_them() -> None:
     assert [(g.name, g.positions.tolist()) for g in groups] == [
         ("special tokens", [0]), ("digits", [1, 3]), ("Chinese characters", [4]), ("Latin letters", [2]),
     ]  # fmt: skip
+
+
+def test_one_position_alone_is_what_the_whole_run_has_there() -> None:
+    trace = greedy("deepseek_v3")
+    for position in (0, len(PROMPT) - 1, len(PROMPT), len(PROMPT) + N_NEW - 2):
+        found = routing_at(trace, position, "sigmoid")
+        assert [one.layer for one in found] == list(routed_layers(trace))
+        for one in found:
+            whole = routing(trace, one.layer)
+            for name in ("logits", "gates", "experts", "weights"):
+                np.testing.assert_array_equal(getattr(one, name)[0], getattr(whole, name)[position])
+
+
+def test_a_position_after_the_last_that_was_fed_is_refused() -> None:
+    n = len(PROMPT) + N_NEW - 1
+    with pytest.raises(TraceError, match=f"no position {n}; {n} were fed"):
+        routing_at(greedy("mixtral"), n, "softmax")
+
+
+def test_a_layers_load_counts_its_choices_and_averages_the_strongest_part() -> None:
+    prefill = np.array([[2, 1, 0], [0, 2, 1], [1, 0, 2], [2, 1, 0]], dtype=np.float32)
+    found = layer_load(routed([prefill, np.array([[0, 1, 4]], dtype=np.float32)]), 1)
+    assert (found.load.tolist(), found.n_chosen, found.n_tokens) == ([3, 4, 3], 2, 5)
+    assert found.strongest == pytest.approx((4 * 0.7311 + 0.9526) / 5, abs=1e-4)

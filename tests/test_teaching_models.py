@@ -198,3 +198,26 @@ def test_the_same_seed_trains_the_same_weights_and_training_lowers_the_loss(tmp_
     first, second = trained(tmp_path / "a"), trained(tmp_path / "b")
     assert first == second
     assert first[1] < first[0]
+
+
+def test_a_few_steps_teach_the_experts_something_and_what_they_reach_is_a_share_a_layer() -> None:
+    seeded(3)
+    rng = random.Random(3)
+    tokenizer, model = train_experts.build_tokenizer(3), train_experts.build_model()
+    before = train_experts.batch_loss(model, tokenizer, random.Random(9)).item()
+    fit(model, lambda step: train_experts.batch_loss(model, tokenizer, rng), 8, 3e-3)
+    assert train_experts.batch_loss(model, tokenizer, random.Random(9)).item() < before
+    reached = train_experts.specialisation(model, tokenizer, 4)
+    assert reached.shape == (3,)
+    assert ((reached >= 0) & (reached <= 1)).all()
+
+
+def test_the_shipped_experts_reach_what_the_script_prints() -> None:
+    """The script's own figure on the shipped weights agrees with one from transformers' router logits."""
+    folder = ASSETS / "models" / "experts"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    reached = train_experts.specialisation(model, loaded("experts").tokenizer.hf.backend_tokenizer, 1)
+    loads = expert_loads()
+    apart = np.array([np.abs(a - b).sum(-1) / 2 for a, b in combinations(loads, 2)]).mean(0)
+    np.testing.assert_allclose(reached.numpy(), apart, atol=0.1)
+    assert reached.min() > 0.8

@@ -8,7 +8,7 @@ import pytest
 from charts.base import Palette
 from charts.experts import ROWS, expert_metrics, groups_map, load_chart, path_chart, routing_map, window
 from inference.errors import TraceError
-from inference.experts import Group, Routing
+from inference.experts import Group, LayerLoad, Routing
 from tests.charts.runs import run
 
 LIGHT = Palette.light()
@@ -82,17 +82,16 @@ def test_one_group_alone_is_not_compared() -> None:
 
 
 def test_the_way_joins_the_strongest_expert_of_each_layer() -> None:
-    layers = [routed(0), routed(2, LOGITS[:, ::-1].copy())]
+    layers = [routed(0, LOGITS[:1]), routed(2, LOGITS[:1, ::-1].copy())]
     chart = path_chart(run(), layers, 0, palette=LIGHT, t=str)
     assert list(chart.figure.data[1].x) == [0, 3]
     assert chart.description == "“The” at position 0 goes to 0 (0.78) + 1 (0.22) → 3 (0.78) + 2 (0.22)."
 
 
 def test_the_figures_are_those_of_the_layer_and_the_unused_of_all() -> None:
-    layers = [routed(0), routed(2, LOGITS[:, ::-1].copy())]
+    layers = [LayerLoad(0, np.array([4, 6, 2, 0]), 0.74, 2, 6), LayerLoad(2, np.array([0, 2, 6, 4]), 0.74, 2, 6)]
     found = {metric.label: metric for metric in expert_metrics(layers, 0, str)}
     assert found["Experts a token"].value == "2 of 4"
     assert found["Imbalance"].value == "2.00 ×"
     assert (found["Never used"].value, found["Never used"].note) == ("1", "2 in all layers")
-    strongest = np.mean([7 / 9, 7 / 9, 7 / 9, 7 / 9, 6 / 9, 6 / 9])
-    assert found["Strongest expert's part"].value == f"{strongest:.1%}"
+    assert found["Strongest expert's part"].value == "74.0%"

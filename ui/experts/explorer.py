@@ -6,10 +6,20 @@ import streamlit as st
 
 from charts.experts import expert_metrics, groups_map, load_chart, path_chart, routing_map
 from inference.errors import N_
-from inference.experts import Group, Routing, by_kind, by_line, routed_layers, routing
+from inference.experts import (
+    Group,
+    LayerLoad,
+    Routing,
+    by_kind,
+    by_line,
+    layer_load,
+    routed_layers,
+    routing,
+    routing_at,
+)
 from inference.trace import Trace
 from ui import session
-from ui.attention.memory import MOST, remembered
+from ui.attention.memory import remembered
 from ui.cards import chart_card
 from ui.components.metric_cards import metric_cards
 from ui.experts.offer import offer
@@ -30,20 +40,19 @@ def explorer(trace: Trace) -> None:
 def _layers(trace: Trace) -> None:
     """Moving to another layer or token runs this part of the page alone."""
     names = routed_layers(trace)
-    most = max(MOST, len(names))
-    found = [remembered(trace, ("routing", name), lambda name=name: routing(trace, name), most) for name in names]
-    layer, position, grouping = _controls(trace, names, len(found[0].gates))
+    loads: list[LayerLoad] = remembered(trace, "expert loads", lambda: [layer_load(trace, name) for name in names])
+    layer, position, grouping = _controls(trace, names, loads[0].n_tokens)
     at, palette = names.index(layer), session.palette()
-    metric_cards([expert_metrics(found, at, _)], colour=palette.categorical[0], key="expert-metrics")
+    found = routing(trace, layer)
+    metric_cards([expert_metrics(loads, at, _)], colour=palette.categorical[0], key="expert-metrics")
     left, right = st.columns([6, 5])
     with left:
-        chart_card(routing_map(trace, found[at], position, palette=palette, t=_), "expert-map", t=_)
+        chart_card(routing_map(trace, found, position, palette=palette, t=_), "expert-map", t=_)
     with right:
-        chart_card(path_chart(trace, found, position, palette=palette, t=_), "expert-path", t=_)
-        chart_card(
-            groups_map(found[at], _groups(trace, found[at], grouping), palette=palette, t=_), "expert-groups", t=_
-        )
-    chart_card(load_chart(found[at], palette=palette, t=_), "expert-load", t=_)
+        path = routing_at(trace, position, found.gate)
+        chart_card(path_chart(trace, path, position, palette=palette, t=_), "expert-path", t=_)
+        chart_card(groups_map(found, _groups(trace, found, grouping), palette=palette, t=_), "expert-groups", t=_)
+    chart_card(load_chart(found, palette=palette, t=_), "expert-load", t=_)
 
 
 def _controls(trace: Trace, names: tuple[int, ...], n: int) -> tuple[int, int, str]:
