@@ -19,6 +19,7 @@ from inference.errors import N_, InferenceError, ModelError, Note, RequestError
 from inference.forward import Cache
 from inference.head import with_lens
 from inference.loop import Loop, Start
+from inference.machine import machine
 from inference.models import LoadedModel, versions
 from inference.request import GenerationRequest
 from inference.sampling import resolve
@@ -130,7 +131,7 @@ class Generation:
             tokenise_s=self._tokenise_s,
             element=model.element,
             left_out=self.left_out,
-            versions=versions(),
+            versions={**versions(), "machine": machine(model.forward.device)},
         )
 
     def _run(self) -> Generator[StepRecord, None, None]:

@@ -215,6 +215,7 @@ class Trace:
         sampling: the settings in effect (with the seed that was drawn), and `origin` where each came from.
         left_out: sentences that say what was not recorded, and why.
         element: `"float32"`, `"float16"` or `"bfloat16"`, of the stored queries, keys and hidden states.
+        versions: of the libraries; and under `"machine"` the name of the machine that made the run.
     """
 
     model: ModelFacts

@@ -11,7 +11,19 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("app", "pages", "ui", "charts", "inference")
 FILES = sorted(p for layer in LAYERS for p in [*ROOT.glob(f"{layer}.py"), *(ROOT / layer).rglob("*.py")])
 TOUCH_TRANSFORMERS = {"forward.py", "recorder.py", "models.py"}
-RUNS_A_MODEL = {"loop", "layout", "forward", "head", "recorder", "probe", "models", "stepping", "engine", "branch"}
+RUNS_A_MODEL = {
+    "device_probe",
+    "loop",
+    "layout",
+    "forward",
+    "head",
+    "recorder",
+    "probe",
+    "models",
+    "stepping",
+    "engine",
+    "branch",
+}
 WITHOUT_TORCH = sorted(p.stem for p in (ROOT / "inference").glob("*.py") if p.stem not in RUNS_A_MODEL)
 MAY_IMPORT = {
     "app": {"ui", "streamlit"},

@@ -54,6 +54,8 @@ class Job:
         parent, left_at: the run that a branch left, and the step where it did.
         gone_since: when its owner left, or `None`.
         seen_at: when its owner's page last asked for it.
+        submitted_at: when it was put in the queue.
+        waited_s: seconds from then until its model worked for it: the queue, and loading; `None` till then.
     """
 
     owner: str
@@ -74,6 +76,8 @@ class Job:
     result: Any = None
     gone_since: float | None = None
     seen_at: float = math.inf
+    submitted_at: float = math.inf
+    waited_s: float | None = None
     _cancelled: bool = False
 
     @property
@@ -135,6 +139,7 @@ class Worker:
     def submit(self, job: Job) -> None:
         """Put a job at the end of its model's queue."""
         self.beat(job)
+        job.submitted_at = self._clock()
         with self._lock:
             lane = self._lanes.setdefault(job.model_name, _Lane(job.model_name, self._load, self._clock))
             lane.put(job)
@@ -213,6 +218,7 @@ class _Lane:
                 return
             job.state = "loading"
             model = self._load(self._name, lambda text: setattr(job, "note", text))
+            job.waited_s = self._clock() - job.submitted_at
             if job.work is not None:
                 self._work(job, job.work, model)
             else:

@@ -1,0 +1,34 @@
+"""Prefill and decode: where a run's time goes, how it grows, measured here, and what the hardware allows."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inference.errors import N_
+from ui import frame, live, session
+from ui.i18n import _
+from ui.timing.request import request
+from ui.timing.roof import roof
+from ui.timing.sweeps import sweeps
+
+PARTS = {
+    "request": (N_("This run"), request),
+    "sweeps": (N_("On this machine"), sweeps),
+    "roof": (N_("Roofline"), roof),
+}
+
+trace = session.trace()
+frame.title_row(trace, _("Prefill and decode"))
+part = st.segmented_control(
+    _("Part of the page"),
+    list(PARTS),
+    format_func=lambda name: _(PARTS[name][0]),
+    key="timing-part",
+    default="request",
+    required=True,
+    label_visibility="collapsed",
+    persist_state="session",
+)
+if session.job() is not None and not session.job().ended:
+    live.follow(session.job())
+PARTS[part][1](trace)

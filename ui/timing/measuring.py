@@ -1,0 +1,54 @@
+"""Measurements on the run's model, queued and followed like a run; the last good one outlives a later bad one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from inference.errors import InferenceError
+from inference.trace import Trace
+from ui import session
+from ui.i18n import _, error_text
+from ui.literal import literal
+from ui.live import follow_work
+from ui.worker import Work
+
+TOKENS_A_STEP = 8  # tokens of a prefill that take about as long as a decode step
+
+
+def measure_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -> None:
+    """A button that queues a measurement; where the run's model cannot be run here, the reason instead.
+
+    Args:
+        n_tokens: fed in all, for the wait of those behind it.
+    """
+    try:
+        session.model_name(trace)
+    except InferenceError as error:
+        st.text(error_text(error))
+        return
+    job = session.work(name)
+    busy = job is not None and not job.ended
+    if st.button(label, type="primary", icon=":material/timer:", key=f"start {name}", disabled=busy):
+        session.ask_model(name, trace, n_tokens // TOKENS_A_STEP, work)
+        st.rerun()
+
+
+def measured(name: str, model: str, doing: str) -> Any:
+    """The latest good measurement of a model; while one goes on, how far it is; of a bad one, why."""
+    job, kept = session.work(name), st.session_state.setdefault("measured", {})
+    if job is not None and not job.ended:
+        follow_work(job, doing)
+    elif job is not None and job.result is not None:
+        kept[name, job.result.place.model] = job.result
+    elif job is not None:
+        _complain(job.error)
+    return kept.get((name, model))
+
+
+def _complain(error: InferenceError | None) -> None:
+    if error is not None:
+        st.error(literal(error_text(error)))
+    else:
+        st.text(_("Cancelled; what was measured before is kept."))
