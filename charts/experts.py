@@ -89,7 +89,8 @@ def groups_map(found: Routing, groups: Sequence[Group], *, palette: Palette, t: 
         ],
         dtype=object,
     )
-    figure = _grid(shares, [escape(shorten(name, 26)) for name in names], palette, hover=hover, axis=t("expert"))
+    ticks = [t("{name} ({n})").format(name=shorten(group.name), n=len(group.positions)) for group in groups]
+    figure = _grid(shares, [escape(tick) for tick in ticks], palette, hover=hover, axis=t("expert"))
     figure.update_layout(height=FRAME + 34 * max(len(groups), 4))
     table = pd.DataFrame(shares, columns=[str(e) for e in range(shares.shape[1])])
     table.insert(0, t("group"), names)
@@ -205,7 +206,7 @@ def _grid(values: Floats, names: Sequence[str], palette: Palette, hover: NDArray
         hovertemplate="%{text}<extra></extra>",
         colorbar={
             "orientation": "h", "thickness": 8, "outlinewidth": 0, "y": 1, "yanchor": "bottom", "ypad": 2, "xpad": 0,
-            "ticklabelposition": "outside top", "tickformat": ".0%", "nticks": 5, "tickangle": 0,
+            "ticklabelposition": "outside top", "tickformat": ".0%", "nticks": 4, "tickangle": 0,
             "tickfont": {"color": palette.muted, "size": 11},
         },
     )  # fmt: skip

@@ -76,6 +76,13 @@ def test_groups_are_compared_by_the_share_that_would_have_to_move() -> None:
     assert "“a” and “c” least: 0.0%" in chart.description
 
 
+def test_a_long_line_is_cut_before_its_count_and_whole_in_the_table() -> None:
+    line = "def get_total(items, index, value)"
+    chart = groups_map(routed(), [Group(line, np.arange(6))], palette=LIGHT, t=str)
+    assert list(chart.figure.layout.yaxis.ticktext) == ["def get_total(ite… (6)"]
+    assert chart.table["group"].tolist() == [f"{line} (6)"]
+
+
 def test_one_group_alone_is_not_compared() -> None:
     chart = groups_map(routed(), [Group("a", np.arange(6))], palette=LIGHT, t=str)
     assert chart.description == "There is only one group, so there is nothing to compare."
