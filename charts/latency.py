@@ -9,7 +9,6 @@ import pandas as pd
 
 from charts.base import Chart, Palette, Translate, base_figure, duration, empty_chart
 from charts.metrics import Metric
-from charts.trend import trend
 from inference.metrics import Speed
 
 MOST_BINS = 30
@@ -21,13 +20,12 @@ def speed_metrics(speed: Speed, t: Translate) -> tuple[Metric, ...]:
 
 
 def typed_metrics(speed: Speed, t: Translate) -> tuple[Metric, ...]:
-    """The same without the prefill, of which typed times say nothing."""
-    return _latencies(speed, t) + _rates(speed, t)[1:]
+    """TTFT, TPOT, decode and request tokens a second: all that a few typed times say."""
+    return _latencies(speed, t)[:2] + _rates(speed, t)[1:]
 
 
 def _latencies(speed: Speed, t: Translate) -> tuple[Metric, ...]:
     needs_two = t("needs two tokens")
-    line = trend(speed.itl_s, len(speed.itl_s) - 1) if speed.n > 2 else None
     p50, p95 = (speed.itl_percentile_s(p) for p in (50, 95))
     itl = "–" if p50 is None else duration(p50)
     ttft_note = t("not of a branch") if speed.ttft_s is None else t("from the request to token 1")
@@ -38,7 +36,7 @@ def _latencies(speed: Speed, t: Translate) -> tuple[Metric, ...]:
         Metric(
             "TPOT", _or_dash(speed.tpot_s, duration), tpot_note, t("Time per output token after the first: the mean.")
         ),
-        Metric("ITL", itl, itl_note, t("Inter-token latency: the time from each token to the next."), line),
+        Metric("ITL", itl, itl_note, t("Inter-token latency: the time from each token to the next.")),
     )
 
 

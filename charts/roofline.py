@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from charts.base import Chart, Palette, Translate, base_figure, duration
 from charts.labels import escape
@@ -15,9 +16,10 @@ from charts.series import SYMBOLS
 from charts.sweep_times import place_text
 
 if TYPE_CHECKING:
-    from inference.device_probe import Roof
+    from inference.device_probe import Reached, Roof
 
 GIGA = 1e9
+HEIGHT = 520
 ROW = 24  # px a GPU
 
 
@@ -37,19 +39,32 @@ def roofline(roof: Roof, *, palette: Palette, t: Translate) -> Chart:
         hoverinfo="skip",
     )
     for place, one in enumerate(roof.passes):
-        colour = palette.categorical[place]
-        figure.add_scatter(
-            name=names[one.phase],
-            x=np.array([one.load.intensity] * 2, dtype=np.float32),
-            y=np.array([one.load.flops / one.seconds, device.ceiling(one.load.intensity)], dtype=np.float32) / GIGA,
-            mode="lines+markers",
-            line={"color": colour, "width": 1.5, "dash": "dot"},
-            marker={"size": [13, 0], "symbol": SYMBOLS[place], "color": colour, "opacity": [1, 0]},
-            hovertemplate=f"{escape(names[one.phase])}<br>%{{y:,.1f}} GFLOP/s<extra></extra>",
-        )
+        _pass(figure, one, device.ceiling(one.load.intensity), names[one.phase], place, palette)
+    figure.update_layout(height=HEIGHT)
     figure.update_xaxes(type="log", title_text=t("FLOPs a byte"), dtick=1)
     figure.update_yaxes(type="log", title_text="GFLOP/s", dtick=1)
     return Chart(figure, _passes(roof, names, t), _said(roof, names, t), t("Roofline of this machine"))
+
+
+def _pass(figure: go.Figure, one: Reached, ceiling: float, name: str, place: int, palette: Palette) -> None:
+    """A measured pass as a mark, and a dotted line up to its limit."""
+    colour, x, reached = palette.categorical[place], one.load.intensity, one.load.flops / one.seconds
+    figure.add_scatter(
+        x=np.array([x, x], dtype=np.float32),
+        y=np.array([reached, ceiling], dtype=np.float32) / GIGA,
+        mode="lines",
+        line={"color": colour, "width": 1.5, "dash": "dot"},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    figure.add_scatter(
+        name=name,
+        x=np.array([x], dtype=np.float32),
+        y=np.array([reached / GIGA], dtype=np.float32),
+        mode="markers",
+        marker={"size": 13, "symbol": SYMBOLS[place], "color": colour},
+        hovertemplate=f"{escape(name)}<br>%{{y:,.1f}} GFLOP/s<extra></extra>",
+    )
 
 
 def _passes(roof: Roof, names: dict[str, str], t: Translate) -> pd.DataFrame:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure, duration
 from charts.labels import escape
 from charts.series import DASHES, SYMBOLS
-from inference.measured import Line, Place, Sweep, fit
+from inference.measured import Fit, Line, Place, Sweep, fit
 
 CURVE = 100  # points of a fitted curve
 
@@ -36,16 +37,13 @@ def prefill_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
     whole = found.parts(line.x)
     for name, part in ((t("linear part (ms)"), whole[1]), (t("quadratic part (ms)"), whole[2])):
         table[name] = (part * 1e3).round(2)
-    share = whole[2, -1] / whole[:, -1].sum()
-    said = t(
-        "Measured on {place}: {n:,} tokens took {s}, {speed:,.0f} tok/s. Fitted: {linear} a token and {quadratic} a "
-        "token squared, which is {share:.0%} of the longest."
-    ).format(
-        place=place_text(sweep.place), n=int(line.x[-1]), s=duration(line.median_s[-1]),
-        speed=line.x[-1] / line.median_s[-1], linear=_small(found.linear), quadratic=_small(found.quadratic),
-        share=share,
-    )  # fmt: skip
-    return Chart(figure, table, said, t("Prefill time"))
+    said = t("Measured on {place}: {n:,} tokens took {s}, {speed:,.0f} tok/s.").format(
+        place=place_text(sweep.place),
+        n=int(line.x[-1]),
+        s=duration(line.median_s[-1]),
+        speed=line.x[-1] / line.median_s[-1],
+    )
+    return Chart(figure, table, f"{said} {_fitted(found, whole, t)}", t("Prefill time"))
 
 
 def decode_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
@@ -56,7 +54,7 @@ def decode_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
     for at, (name, line) in enumerate(lines.items()):
         _measured(figure, line, name, at, palette, "lines+markers")
     if len(lines) > 1:
-        figure.update_yaxes(type="log", rangemode="normal", nticks=6)
+        _log_ticks(figure, sweep.lines)
     cached = sweep.lines[0]
     said = t("Measured on {place}: a step after {n:,} positions takes {s} with the cache.").format(
         place=place_text(sweep.place), n=int(cached.x[-1]), s=duration(cached.median_s[-1])
@@ -90,6 +88,31 @@ def chunk_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
 
 
 CHARTS: dict[str, Callable[..., Chart]] = {"prefill": prefill_chart, "decode": decode_chart, "chunked": chunk_chart}
+
+
+def _fitted(found: Fit, whole: NDArray[np.float64], t: Translate) -> str:
+    """What the fit says of the longest prompt."""
+    if not found.quadratic:
+        return t("No quadratic part can be told apart from the spread: try longer prompts.")
+    said = t("Fitted: {linear} a token and {quadratic} a token squared, which is {share:.0%} of the longest.")
+    share = whole[2, -1] / whole[:, -1].sum()
+    return said.format(linear=_small(found.linear), quadratic=_small(found.quadratic), share=share)
+
+
+def _log_ticks(figure: go.Figure, lines: Iterable[Line]) -> None:
+    """A logarithmic axis of milliseconds with a tick at 1, 2 and 5 of each power of ten that the times reach."""
+    low = min(float(line.spread_s[0].min()) for line in lines) * 1e3
+    high = max(float(line.spread_s[1].max()) for line in lines) * 1e3
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    shown = [tick for tick in ticks if low / 2 <= tick <= high * 2]
+    figure.update_yaxes(
+        type="log",
+        rangemode="normal",
+        range=[np.log10(low / 1.4), np.log10(high * 1.4)],
+        tickvals=shown,
+        ticktext=[f"{tick:,g}" for tick in shown],
+    )
 
 
 def _figure(palette: Palette, x: str) -> go.Figure:
