@@ -142,7 +142,7 @@ def expected_chart(found: Sequence[Expected], model: str, context: int, *, palet
         tickvals=np.arange(len(rows)), ticktext=[escape(one.name) for one in rows], autorange="reversed",
         showgrid=False, fixedrange=True,
     )  # fmt: skip
-    figure.update_xaxes(title_text=t("tok/s, at most"), nticks=6, range=[0, rows[0].tok_s * 1.12])
+    figure.update_xaxes(title_text=t("tok/s, at most"), nticks=6, range=[0, rows[0].tok_s * 1.25])
     table = pd.DataFrame(
         {
             t("device"): [one.name for one in rows],

@@ -87,7 +87,40 @@ def chunk_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
     return Chart(figure, table, said, t("Chunked prefill"))
 
 
-CHARTS: dict[str, Callable[..., Chart]] = {"prefill": prefill_chart, "decode": decode_chart, "chunked": chunk_chart}
+def batch_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
+    """Tokens a second of all sequences together, above; and what each of them waits for its token, below."""
+    line = sweep.lines[0]
+    median, (fastest, slowest) = line.median_s, line.spread_s
+    figure = _figure(palette, t("sequences at once"))
+    rates = Line("rate", line.x, line.x / line.seconds)
+    _measured(figure, rates, t("tok/s, all together"), 0, palette, "lines+markers", factor=1)
+    _measured(figure, line, t("TPOT of each (ms)"), 1, palette, "lines+markers")
+    figure.data[0].hovertemplate = "%{x:,d} · %{y:,.1f} tok/s<extra></extra>"
+    figure.data[1].yaxis = "y2"
+    below = figure.layout.yaxis.to_plotly_json() | {"domain": [0, 0.42], "title": {"text": "ms"}}
+    figure.update_layout(yaxis2=below)
+    figure.update_yaxes(domain=[0.54, 1], title_text="tok/s", selector=0)
+    figure.update_xaxes(anchor="y2", tickvals=line.x, ticktext=[str(x) for x in line.x])
+    table = pd.DataFrame({t("sequences at once"): line.x})
+    table[t("tok/s, all together")] = (line.x / median).round(1)
+    for name, seconds in ((t("median (ms)"), median), (t("fastest (ms)"), fastest), (t("slowest (ms)"), slowest)):
+        table[name] = (seconds * 1e3).round(2)
+    said = t(
+        "Measured on {place}: {n} sequences at once make {many:,.1f} tok/s together and one alone {one:,.1f}; each "
+        "waits {slow} for its token instead of {quick}."
+    ).format(
+        place=place_text(sweep.place), n=int(line.x[-1]), many=line.x[-1] / median[-1], one=line.x[0] / median[0],
+        slow=duration(median[-1]), quick=duration(median[0]),
+    )  # fmt: skip
+    return Chart(figure, table, said, t("Batch size"))
+
+
+CHARTS: dict[str, Callable[..., Chart]] = {
+    "prefill": prefill_chart,
+    "decode": decode_chart,
+    "chunked": chunk_chart,
+    "batch": batch_chart,
+}
 
 
 def _fitted(found: Fit, whole: NDArray[np.float64], t: Translate) -> str:
@@ -122,18 +155,21 @@ def _figure(palette: Palette, x: str) -> go.Figure:
     return figure
 
 
-def _measured(figure: go.Figure, line: Line, name: str, at: int, palette: Palette, mode: str) -> None:
+def _measured(
+    figure: go.Figure, line: Line, name: str, at: int, palette: Palette, mode: str, factor: float = 1e3
+) -> None:
+    """Medians with bars from the fastest to the slowest round; `factor` makes milliseconds of seconds."""
     median, (fastest, slowest) = line.median_s, line.spread_s
     figure.add_scatter(
         name=name,
         x=line.x.astype(np.float32),
-        y=(median * 1e3).astype(np.float32),
+        y=(median * factor).astype(np.float32),
         mode=mode,
         line={"color": palette.categorical[at * 2], "width": 2, "dash": DASHES[at]},
         marker={"symbol": SYMBOLS[at], "size": 9, "color": palette.categorical[at * 2]},
         error_y={
-            "array": ((slowest - median) * 1e3).astype(np.float32),
-            "arrayminus": ((median - fastest) * 1e3).astype(np.float32),
+            "array": ((slowest - median) * factor).astype(np.float32),
+            "arrayminus": ((median - fastest) * factor).astype(np.float32),
             "symmetric": False,
             "thickness": 1.5,
             "width": 4,

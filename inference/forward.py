@@ -94,6 +94,21 @@ class Forward:
         given = tuple(w[0] for w in found if w is not None) if weights and self.eager_weights else None
         return PassResult(out.logits[0, -1] if last_only else out.logits[0], given)
 
+    def rows(self, ids: NDArray[np.int64], cache: Cache) -> torch.Tensor:
+        """Feed B sequences of one length `ids` [B, Q] after what is in the cache of all; nothing is recorded.
+
+        Returns:
+            Logits [B, V] after the last position of each.
+        """
+        extra = dict(self._extra)
+        if self._takes_positions:
+            first = n_cached(cache)
+            extra["position_ids"] = torch.arange(first, first + ids.shape[1], device=self.device)[None]
+        extra[self._cache_name] = cache
+        with torch.inference_mode():
+            logits: torch.Tensor = self.model(torch.from_numpy(ids).to(self.device), use_cache=True, **extra).logits
+        return logits[:, -1]
+
     def synchronise(self) -> None:
         """Wait until the device has done what was asked of it, so that a clock reading is true."""
         if self.device.type == "cuda":

@@ -18,7 +18,7 @@ from inference.forward import Cache
 from inference.machine import machine
 from inference.measured import Line, Place, Sweep
 from inference.models import LoadedModel
-from inference.walk import feed
+from inference.walk import feed, feed_rows
 
 Clock = Callable[[], float]
 Measure = Callable[[int], float]  # seconds at an x
@@ -99,6 +99,35 @@ def chunk_times(
         return sum(_timed(model, prompt[at : at + size], cache, clock) for at in range(0, length, size))
 
     return _sweep("chunked", model, [("chunked", chunked, sizes)], rounds, progress, cancelled, length)
+
+
+def batch_times(
+    model: LoadedModel, ids: Ids, context: int, sizes: Sequence[int], rounds: int,
+    progress: Progress = lambda share: None, cancelled: Cancelled = lambda: False, clock: Clock = time.perf_counter,
+) -> Sweep | None:  # fmt: skip
+    """One decode step of several sequences at once, each after `context` positions; `None` where it was cancelled.
+
+    Raises:
+        as `prefill_times`.
+    """
+    _check(model, context + rounds + 1)
+    caches: dict[int, Cache] = {}
+
+    def step(size: int) -> float:
+        if size not in caches:
+            caches[size] = model.forward.new_cache()
+            feed_rows(model, batch_of(ids, size, context), caches[size])
+        model.forward.synchronise()
+        began = clock()
+        feed_rows(model, batch_of(ids, size, 1), caches[size])
+        return clock() - began
+
+    return _sweep("batch", model, [("batch", step, sizes)], rounds, progress, cancelled, context)
+
+
+def batch_of(ids: Ids, size: int, length: int) -> Ids:
+    """[size, length] tokens; each sequence starts one token further on in the run."""
+    return np.stack([np.resize(np.roll(ids, -row), length) for row in range(size)])
 
 
 def _sweep(

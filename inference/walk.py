@@ -46,6 +46,22 @@ def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tup
     )
 
 
+def feed_rows(model: LoadedModel, ids: NDArray[np.int64], cache: Cache) -> Floats:
+    """Logits [B, V] after the last of `ids` [B, Q], B sequences of one length fed at once; raises as `feed`."""
+    try:
+        return model.forward.rows(ids, cache).float().cpu().numpy()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)
+    raise MemoryLimitError(
+        N_("There was not enough memory on {device} to feed {n} positions."),
+        N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
+        device=model.facts.device,
+        n=ids.size,
+    )
+
+
 class Chooser:
     """Chooses as a recorded run did: its settings, its uniform number at each step, and the tokens put in by hand.
 

@@ -11,7 +11,8 @@ from inference.errors import RequestError
 from inference.forward import Forward, PassResult, n_cached
 from inference.measured import Fit, Line, fit, sweep_table
 from inference.models import LoadedModel
-from inference.time_sweeps import chunk_times, decode_times, prefill_times
+from inference.time_sweeps import batch_of, batch_times, chunk_times, decode_times, prefill_times
+from inference.walk import feed, feed_rows
 from tests.scripted import tiny_model
 
 IDS = np.array([1, 2, 3])
@@ -130,3 +131,24 @@ def test_the_export_has_every_round_with_its_machine() -> None:
     table = sweep_table(sweep)
     assert table[["tokens", "round", "seconds"]].to_numpy().tolist() == [[4, 0, 14], [8, 0, 18], [4, 1, 14], [8, 1, 18]]
     assert set(table["machine"]) == {sweep.place.machine}
+
+
+def test_each_row_of_a_batch_gives_the_logits_of_its_sequence_alone() -> None:
+    model = tiny_model()
+    rows = batch_of(np.array([5, 9, 3, 7]), 3, 6)
+    assert rows.tolist() == [[5, 9, 3, 7, 5, 9], [9, 3, 7, 5, 9, 3], [3, 7, 5, 9, 3, 7]]
+    cache = model.forward.new_cache()
+    feed_rows(model, rows[:, :5], cache)
+    together = feed_rows(model, rows[:, 5:], cache)
+    alone = np.stack([feed(model, row, None)[0] for row in rows])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-4)  # float32, added up in another order
+    assert np.abs(alone[0] - alone[1]).max() > 0.1
+
+
+def test_a_batch_is_timed_for_one_step_after_its_context() -> None:
+    ticks = iter(np.arange(100.0))
+    sweep = batch_times(tiny_model(), IDS, 4, [1, 2], 2, clock=lambda: float(next(ticks)))
+    assert sweep is not None
+    assert sweep.lines[0].seconds.tolist() == [[1, 1], [1, 1]]
+    assert sweep.fixed == 4
+    assert next(ticks) == 12  # two readings a step: two sizes, two rounds and one that warms up

@@ -11,7 +11,7 @@ import pytest
 from charts.base import Palette
 from charts.latency import itl_histogram, speed_metrics, typed_metrics, why_they_differ
 from charts.roofline import Expected, expected_chart, roofline
-from charts.sweep_times import chunk_chart, decode_chart, prefill_chart
+from charts.sweep_times import batch_chart, chunk_chart, decode_chart, prefill_chart
 from charts.timeline import parts, timeline
 from inference.measured import Line, Place, Sweep
 from inference.metrics import parse_times, speed
@@ -166,3 +166,15 @@ def test_other_devices_are_computed_sorted_and_marked_where_the_model_does_not_f
     assert chart.table["device"].tolist() == ["B", "A", "C"]
     assert list(chart.figure.data[0].text) == ["does not fit", "50", "10"]
     assert chart.table["crossover batch"].tolist()[1] == 101
+
+
+def test_a_batch_chart_tells_the_speed_of_all_and_the_wait_of_each() -> None:
+    sweep = Sweep("batch", PLACE, (line("batch", [1, 16], [0.05, 0.2], [0.05, 0.1], [0.04, 0.4]),), fixed=64)
+    chart = batch_chart(sweep, **LOOK)
+    assert chart.description == (
+        "Measured on AMD EPYC, 2 cores, SmolLM2, float32: 16 sequences at once make 80.0 tok/s together and one alone "
+        "20.0; each waits 200.0 ms for its token instead of 50.0 ms."
+    )
+    rate, wait = chart.figure.data
+    assert (rate.y.tolist(), wait.y.tolist()) == (pytest.approx([20, 80]), pytest.approx([50, 200]))
+    assert wait.yaxis == "y2"

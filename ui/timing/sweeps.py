@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHORTEST, USUAL, LONGEST = 16, 256, 4096
 ROUNDS, MOST_ROUNDS = 3, 9
+BATCHES, BATCH_CONTEXT = (1, 2, 4, 8, 16), 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ KINDS = {
         N_("The longest prompt, fed in chunks: other requests could take a step between two of them."),
         N_("Measure chunks"),
     ),
+    "batch": Kind(
+        N_("Batch size"),
+        N_("One step of 1 to 16 sequences at once: weights are read once for all, so together they are faster."),
+        N_("Measure batches"),
+    ),
 }
 
 
@@ -68,9 +74,11 @@ def sweeps(trace: Trace) -> None:
         st.text(_("The model's context is too short for a sweep."))
         return
     found = []
-    for column, name in zip(st.columns(len(KINDS)), KINDS, strict=True):
-        with column:
-            found.append(_section(name, trace, longest, rounds))
+    names = list(KINDS)
+    for pair in (names[:2], names[2:]):
+        for column, name in zip(st.columns(2), pair, strict=True):
+            with column:
+                found.append(_section(name, trace, longest, rounds))
     _export([sweep for sweep in found if sweep is not None])
 
 
@@ -95,7 +103,10 @@ def _asked(trace: Trace) -> tuple[int, int]:
 def _section(name: str, trace: Trace, longest: int, rounds: int) -> Sweep | None:
     kind = KINDS[name]
     places = lengths(longest)
-    fed = (longest * len(places) if name == "chunked" else sum(places)) * (rounds + 1)
+    fed = {
+        "chunked": longest * len(places) * (rounds + 1),
+        "batch": sum(BATCHES) * (BATCH_CONTEXT + rounds),
+    }.get(name, sum(places) * (rounds + 1))
     measure_button(f"sweep {name}", _(kind.button), trace, _work(name, trace, places, rounds), fed)
     found: Sweep | None = measured(f"sweep {name}", trace.model.name, _(kind.button))
     if found is None:
@@ -111,12 +122,14 @@ def _work(name: str, trace: Trace, places: Sequence[int], rounds: int) -> Work:
     ids = np.array([token.id for token in trace.tokens], dtype=np.int64)
 
     def work(model: LoadedModel, progress: Callable[[float], None], cancelled: Callable[[], bool]) -> Sweep | None:
-        from inference.time_sweeps import chunk_times, decode_times, prefill_times
+        from inference.time_sweeps import batch_times, chunk_times, decode_times, prefill_times
 
         if name == "prefill":
             return prefill_times(model, ids, places, rounds, progress, cancelled)
         if name == "decode":
             return decode_times(model, ids, places, rounds, True, progress, cancelled)
+        if name == "batch":
+            return batch_times(model, ids, min(BATCH_CONTEXT, places[-1]), BATCHES, rounds, progress, cancelled)
         return chunk_times(model, ids, places[-1], places[1:], rounds, progress, cancelled)
 
     return work

@@ -1,0 +1,60 @@
+"""The page on prefill and decode in a real browser, with the embedded model: typed times, a sweep, the roofline."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+LONG = 240_000  # the first measurement loads the model
+
+
+@pytest.fixture
+def reader(page: Page, app_server: str) -> Page:
+    """The page, reached from the first one, on the demo run."""
+    page.goto(app_server)
+    page.get_by_role("link", name="Prefill and decode").click()
+    expect(page.get_by_role("heading", name="Prefill and decode", exact=True)).to_be_visible(timeout=30_000)
+    return page
+
+
+def part(page: Page, name: str) -> None:
+    page.get_by_role("radio", name=name, exact=True).click()
+    expect(page.get_by_role("radio", name=name, exact=True)).to_be_checked()
+
+
+def test_typed_times_give_the_lessons_figures_and_follow_what_is_typed(reader: Page) -> None:
+    card = reader.locator(".st-key-typed-times-card")
+    for label, value in (("TTFT", "200.0 ms"), ("TPOT", "50.0 ms"), ("Decode tok/s", "20.0")):
+        tile = card.locator(".card", has_text=label)
+        expect(tile.locator(".value")).to_have_text(value, timeout=30_000)
+    field = card.get_by_role("textbox")
+    field.fill("0.5")
+    field.press("Enter")
+    expect(card.locator(".card", has_text="TPOT").locator(".note")).to_have_text("needs two tokens")
+
+
+def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> None:
+    part(reader, "On this machine")
+    reader.get_by_label("Longest").click()
+    reader.get_by_role("option", name="64", exact=True).click()
+    reader.get_by_role("button", name="Measure the prefill").click()
+    measured = reader.get_by_text(re.compile(r"Measured on .*, SmolLM2 135M Instruct, float32: 64 tokens took"))
+    expect(measured).to_be_visible(timeout=LONG)
+    expect(reader.locator(".st-key-chart-card-sweep-prefill .js-plotly-plot")).to_be_visible()
+    expect(reader.get_by_role("button", name="Download all rounds (CSV)")).to_be_visible()
+    reader.get_by_role("button", name="Measure the prefill").click()
+    reader.get_by_role("button", name="Cancel").click(timeout=30_000)
+    expect(reader.get_by_text("Cancelled; what was measured before is kept.")).to_be_visible(timeout=LONG)
+    expect(measured).to_be_visible()
+
+
+def test_the_roofline_is_measured_on_this_machine(reader: Page) -> None:
+    part(reader, "Roofline")
+    reader.get_by_label("Prompt tokens").click()
+    reader.get_by_role("option", name="64", exact=True).click()
+    reader.get_by_role("button", name="Measure this machine").click()
+    expect(reader.get_by_text(re.compile(r"Measured on .* GB/s read, .* GFLOP/s.*of the limit"))).to_be_visible(
+        timeout=LONG
+    )
