@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 LONG = 240_000  # the first measurement loads the model
 
@@ -19,6 +19,11 @@ def reader(page: Page, app_server: str) -> Page:
     return page
 
 
+def tile(card: Locator, label: str) -> Locator:
+    """The card of a figure, by its label."""
+    return card.locator(".card", has=card.page.locator(".label", has_text=re.compile(f"^{re.escape(label)}$")))
+
+
 def part(page: Page, name: str) -> None:
     page.get_by_role("radio", name=name, exact=True).click()
     expect(page.get_by_role("radio", name=name, exact=True)).to_be_checked()
@@ -27,12 +32,11 @@ def part(page: Page, name: str) -> None:
 def test_typed_times_give_the_lessons_figures_and_follow_what_is_typed(reader: Page) -> None:
     card = reader.locator(".st-key-typed-times-card")
     for label, value in (("TTFT", "200.0 ms"), ("TPOT", "50.0 ms"), ("Decode tok/s", "20.0")):
-        tile = card.locator(".card", has_text=label)
-        expect(tile.locator(".value")).to_have_text(value, timeout=30_000)
+        expect(tile(card, label).locator(".value")).to_have_text(value, timeout=30_000)
     field = card.get_by_role("textbox")
     field.fill("0.5")
     field.press("Enter")
-    expect(card.locator(".card", has_text="TPOT").locator(".note")).to_have_text("needs two tokens")
+    expect(tile(card, "TPOT").locator(".note")).to_have_text("needs two tokens")
 
 
 def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> None:
