@@ -423,3 +423,22 @@ def test_only_the_newest_run_of_a_session_keeps_its_cache_for_branches() -> None
         shelf.put(one)
     assert [one.cache is not None for one in jobs] == [False, True, True]
     assert jobs[1].nbytes == jobs[1].trace.nbytes + int(jobs[1].trace.kv.nbytes[-1].sum())
+
+
+def test_a_job_knows_how_long_it_waited_for_its_model_queue_and_loading_together() -> None:
+    gate, now = Gate(), [100.0]
+
+    def load(name, say):
+        now[0] += 3.0
+        return gate.model
+
+    worker = Worker(load, clock=lambda: now[0])
+    first, second = job(), job()
+    worker.submit(first)
+    gate.wait()
+    assert (first.waited_s, second.waited_s) == (3.0, None)
+    worker.submit(second)
+    now[0] += 20.0
+    gate.open()
+    ended(first, second)
+    assert second.waited_s == 23.0  # 20 s behind the first, and loading again
