@@ -117,3 +117,13 @@ def test_other_devices_follow_the_model_and_the_context() -> None:
     assert "At most 482 tok/s a sequence on NVIDIA B200." in texts(app)
     app.number_input(key="roof-context").set_value(1).run()
     assert "At most 498 tok/s a sequence on NVIDIA B200." in texts(app)
+
+
+def test_a_run_of_a_model_that_is_not_here_says_so_once_in_the_place_of_the_buttons() -> None:
+    trace = Trace.load(ROOT / "assets" / "demo.safetensors")
+    foreign = replace(trace, model=replace(trace.model, name="made elsewhere"))
+    for part in ("sweeps", "roof"):
+        app = opened(part, trace=foreign)
+        assert not app.exception
+        assert texts(app).count("made elsewhere is not in the catalogue, so it cannot be run here.") == 1
+        assert not [button for button in app.button if "Measure" in button.label]

@@ -17,17 +17,22 @@ from ui.worker import Work
 TOKENS_A_STEP = 8  # tokens of a prefill that take about as long as a decode step
 
 
-def measure_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -> None:
-    """A button that queues a measurement; where the run's model cannot be run here, the reason instead.
-
-    Args:
-        n_tokens: fed in all, for the wait of those behind it.
-    """
+def can_run(trace: Trace) -> bool:
+    """Whether the run's model can be run here; where it cannot, the reason is said."""
     try:
         session.model_name(trace)
     except InferenceError as error:
         st.text(error_text(error))
-        return
+        return False
+    return True
+
+
+def measure_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -> None:
+    """A button that queues a measurement.
+
+    Args:
+        n_tokens: fed in all, for the wait of those behind it.
+    """
     job = session.work(name)
     busy = job is not None and not job.ended
     if st.button(label, type="primary", icon=":material/timer:", key=f"start {name}", disabled=busy):

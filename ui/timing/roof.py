@@ -21,7 +21,7 @@ from ui.calculator.sources import Source, catalogue, find
 from ui.cards import chart_card
 from ui.i18n import _, error_text
 from ui.literal import literal
-from ui.timing.measuring import measure_button, measured
+from ui.timing.measuring import can_run, measure_button, measured
 from ui.worker import Work
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def roof(trace: Trace) -> None:
 
 
 def _this_machine(trace: Trace) -> None:
+    if not can_run(trace):
+        return
     room = (trace.model.context_length or POSITIONS[-1]) - 16
     offered = [n for n in POSITIONS if n <= min(room, session.limits().prompt_tokens)]
     if not offered:

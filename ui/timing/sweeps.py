@@ -17,7 +17,7 @@ from inference.trace import Trace
 from ui import session
 from ui.cards import chart_card
 from ui.i18n import _
-from ui.timing.measuring import measure_button, measured
+from ui.timing.measuring import can_run, measure_button, measured
 from ui.worker import Work
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def sweeps(trace: Trace) -> None:
             "warms up; marks are medians, bars reach from the fastest round to the slowest."
         )
     )
+    if not can_run(trace):
+        return
     longest, rounds = _asked(trace)
     if not longest:
         st.text(_("The model's context is too short for a sweep."))
