@@ -97,7 +97,7 @@ def batch_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
     _measured(figure, line, t("TPOT of each (ms)"), 1, palette, "lines+markers")
     figure.data[0].hovertemplate = "%{x:,d} · %{y:,.1f} tok/s<extra></extra>"
     figure.data[1].yaxis = "y2"
-    below = figure.layout.yaxis.to_plotly_json() | {"domain": [0, 0.42], "title": {"text": "ms"}}
+    below = figure.layout.yaxis.to_plotly_json() | {"domain": [0, 0.42]}
     figure.update_layout(yaxis2=below)
     figure.update_yaxes(domain=[0.54, 1], title_text="tok/s", selector=0)
     figure.update_xaxes(anchor="y2", tickvals=line.x, ticktext=[str(x) for x in line.x])
@@ -125,8 +125,8 @@ CHARTS: dict[str, Callable[..., Chart]] = {
 
 def _fitted(found: Fit, whole: NDArray[np.float64], t: Translate) -> str:
     """What the fit says of the longest prompt."""
-    if not found.quadratic:
-        return t("No quadratic part can be told apart from the spread: try longer prompts.")
+    if not found.linear or not found.quadratic:
+        return t("A linear and a quadratic part cannot be told apart here: try longer prompts or more rounds.")
     said = t("Fitted: {linear} a token and {quadratic} a token squared, which is {share:.0%} of the longest.")
     share = whole[2, -1] / whole[:, -1].sum()
     return said.format(linear=_small(found.linear), quadratic=_small(found.quadratic), share=share)

@@ -112,7 +112,7 @@ def test_a_prefill_chart_shows_medians_spread_parts_and_the_machine() -> None:
 def test_a_fit_without_a_quadratic_part_says_so() -> None:
     x = np.array([16, 32, 64])
     sweep = Sweep("prefill", PLACE, (Line("prefill", x, 0.001 * x[None]),))
-    assert "No quadratic part can be told apart" in prefill_chart(sweep, **LOOK).description
+    assert "A linear and a quadratic part cannot be told apart here" in prefill_chart(sweep, **LOOK).description
 
 
 def test_a_decode_chart_compares_the_two_ways_at_the_longest_context() -> None:

@@ -110,7 +110,7 @@ def _section(name: str, trace: Trace, longest: int, rounds: int) -> Sweep | None
         "batch": sum(BATCHES) * (BATCH_CONTEXT + rounds),
     }.get(name, sum(places) * (rounds + 1))
     measure_button(f"sweep {name}", _(kind.button), trace, _work(name, trace, places, rounds), fed)
-    found: Sweep | None = measured(f"sweep {name}", trace.model.name, _(kind.button))
+    found: Sweep | None = measured(f"sweep {name}", trace.model.name, _(kind.title))
     if found is None:
         with st.container(border=True, height="stretch"):
             st.subheader(_(kind.title), anchor=False)
