@@ -9,6 +9,6 @@ from ui.i18n import _
 trace = session.trace()
 frame.title_row(trace, _("Experts"))
 live.outcome(session.job())
-if session.job() is not None and not session.job().ended:
-    live.follow(session.job())
+if (followed := session.followed()) is not None:
+    live.follow(followed)
 explorer(trace)

@@ -33,6 +33,6 @@ part = st.segmented_control(
     label_visibility="collapsed",
     persist_state="session",
 )
-if session.job() is not None and not session.job().ended:
-    live.follow(session.job())
+if (followed := session.followed()) is not None:
+    live.follow(followed)
 PARTS[part][1](trace)

@@ -8,8 +8,8 @@ from ui.i18n import _
 trace = session.trace()
 frame.title_row(trace, _("Playback"))
 run_form.run_form()
-if session.job() is not None and not session.job().ended:
-    live.follow(session.job())
+if (followed := session.followed()) is not None:
+    live.follow(followed)
 else:
     live.outcome(session.job())
     playback.playback(trace)

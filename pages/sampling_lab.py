@@ -8,8 +8,8 @@ from ui.sampling.lab import lab
 
 trace = session.trace()
 frame.title_row(trace, _("Sampling lab"))
-if session.job() is not None and not session.job().ended:
-    live.follow(session.job())
+if (followed := session.followed()) is not None:
+    live.follow(followed)
 else:
     live.outcome(session.job())
     lab(trace)

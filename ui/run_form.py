@@ -44,8 +44,9 @@ def run_form() -> None:
                 _("Prompt"), key="prompt", height=68, label_visibility="collapsed", placeholder=_("Prompt"), **KEEP
             )
             st.button(
-                _("Run"), type="primary", icon=":material/play_arrow:", disabled=_busy(), key="start", on_click=_submit
-            )
+                _("Run"), type="primary", icon=":material/play_arrow:", key="start", on_click=_submit,
+                disabled=session.followed() is not None,
+            )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="center"):
             _row()
         if st.session_state["preview"]:

@@ -193,6 +193,7 @@ def amend(old: Trace, new: Trace) -> None:
 def trace() -> Trace:
     """The run on show: the session's last finished or chosen one, one opened from a file, or the demo."""
     latest = job()
+    st.session_state["followed"] = None if latest is None or latest.ended else latest
     if latest is not None and latest.ended and st.session_state.get("seen") != latest.key:
         st.session_state["seen"] = latest.key
         if latest.trace is not None and latest.trace.steps:
@@ -219,6 +220,15 @@ def model_name(on_show: Trace) -> str:
         )
     limits().check_model(name)
     return name
+
+
+def followed() -> Job | None:
+    """The job that was going on when this rerun asked for the run on show; it may have ended since.
+
+    One answer for the whole page: else a job that ends while the page is drawn leaves it waiting for nothing.
+    """
+    found: Job | None = st.session_state.get("followed")
+    return found
 
 
 def show(opened: Trace) -> None:

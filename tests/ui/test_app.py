@@ -17,6 +17,7 @@ from ui.limits import Limits
 from ui.literal import literal
 from ui.preview import written_by_you
 from ui.words import finish_words, step_table, step_words
+from ui.worker import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,3 +104,23 @@ def test_an_error_names_its_step_and_its_values_in_the_readers_language() -> Non
     error = NumericalError(N_("The prompt is empty."), N_("Type at least one character.")).at_step(3)
     assert str(error) == "Step 3: The prompt is empty. Type at least one character."
     assert str(InferenceError("{a} of {b}", a=1, b=2)) == "1 of 2"
+
+
+class EndsWhileThePageIsDrawn(Job):
+    """A job that is still going on when it is first asked, and has ended at once after that."""
+
+    asked = 0
+
+    @property
+    def ended(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+def test_a_run_that_ends_while_the_page_is_drawn_leaves_no_page_that_waits_for_it() -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.session_state["job"] = job = EndsWhileThePageIsDrawn("me", "smollm2-135m", None, 5)
+    app.run()
+    assert job.asked > 1
+    assert not app.exception
+    assert not app.button(key="start").disabled

@@ -27,7 +27,7 @@ def offer(trace: Trace) -> None:
                 "sums, English, Chinese and code."
             )
         )
-        busy = session.job() is not None and not session.job().ended
+        busy = session.followed() is not None
         label = _("Run the teaching model")
         st.button(label, type="primary", icon=":material/play_arrow:", disabled=busy, key="run experts", on_click=_run)
 
