@@ -39,7 +39,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     wide = wide_vocabulary(
         rounds
-    )  # first: beside a larger model the small one's times say more of the memory than of it
+    )
     model = load_model("smollm2-135m", device="cpu")
     plain = AutoModelForCausalLM.from_pretrained(embedded_folder(), dtype=torch.float32).eval()
     prompt = generate(model, GenerationRequest(prompt="What is gravity?", chat=True)).prompt_ids.tolist()
