@@ -37,9 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    wide = wide_vocabulary(
-        rounds
-    )
+    wide = wide_vocabulary(rounds)
     model = load_model("smollm2-135m", device="cpu")
     plain = AutoModelForCausalLM.from_pretrained(embedded_folder(), dtype=torch.float32).eval()
     prompt = generate(model, GenerationRequest(prompt="What is gravity?", chat=True)).prompt_ids.tolist()
