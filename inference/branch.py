@@ -8,13 +8,14 @@ import numpy as np
 
 from inference.counterfactual import choices, parting
 from inference.engine import Generation
-from inference.errors import N_, RequestError, TraceError
+from inference.errors import N_, RequestError
 from inference.forward import Cache, cache_prefix
 from inference.loop import Start
 from inference.models import LoadedModel
 from inference.request import GenerationRequest
 from inference.sampling_params import OFF, SamplingParams
 from inference.trace import Trace
+from inference.walk import check_model
 
 
 def branch(
@@ -62,7 +63,7 @@ def with_settings(model: LoadedModel, trace: Trace, params: SamplingParams, cach
         RequestError: the settings would have chosen the same tokens; there is nothing to run.
         TraceError: the run was made by another model, or holds tokens put in by hand but not all logits.
     """
-    _check_model(model, trace)
+    check_model(model, trace)
     found = choices(trace, params)
     at = parting(found)
     if at is None and all(choice.decision is not None for choice in found):
@@ -117,18 +118,8 @@ def _check(model: LoadedModel, trace: Trace, step: int, token_id: int, max_new_t
             token_id=token_id,
             last=model.facts.vocab_size - 1,
         )
-    _check_model(model, trace)
+    check_model(model, trace)
     trace.logits(step)
-
-
-def _check_model(model: LoadedModel, trace: Trace) -> None:
-    if (trace.model.name, trace.model.n_params) != (model.facts.name, model.facts.n_params):
-        raise TraceError(
-            N_("The run was made by {made}, and {model} is loaded."),
-            N_("Load the model of the run."),
-            made=trace.model.name,
-            model=model.facts.name,
-        )
 
 
 def find_token(model: LoadedModel, text: str) -> int:

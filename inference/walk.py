@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from inference.sampling_steps import Context
 from inference.trace import Trace
 
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 
 
 def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tuple[Floats, float]:
@@ -28,37 +31,30 @@ def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tup
     """
     recorder = Recorder(attention=False, hidden=False, router=False)
     began = time.perf_counter()
-    try:
-        result = model.forward(ids, cache, recorder, weights=False)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed pass
-    else:
-        model.forward.synchronise()
-        seconds = time.perf_counter() - began
-        return result.logits.float().cpu().numpy(), seconds
-    raise MemoryLimitError(
-        N_("There was not enough memory on {device} to feed {n} positions."),
-        N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
-        device=model.facts.device,
-        n=len(ids),
-    )
+    result = _within_memory(model, len(ids), lambda: model.forward(ids, cache, recorder, weights=False))
+    model.forward.synchronise()
+    seconds = time.perf_counter() - began
+    return result.logits.float().cpu().numpy(), seconds
 
 
 def feed_rows(model: LoadedModel, ids: NDArray[np.int64], cache: Cache) -> Floats:
     """Logits [B, V] after the last of `ids` [B, Q], B sequences of one length fed at once; raises as `feed`."""
+    return _within_memory(model, ids.size, lambda: model.forward.rows(ids, cache).float().cpu().numpy())
+
+
+def _within_memory(model: LoadedModel, n: int, run: Callable[[], T]) -> T:
+    """What a pass over `n` positions gives; `MemoryLimitError` once the frames of one that did not fit are free."""
     try:
-        return model.forward.rows(ids, cache).float().cpu().numpy()
+        return run()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed pass
     raise MemoryLimitError(
         N_("There was not enough memory on {device} to feed {n} positions."),
         N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
         device=model.facts.device,
-        n=ids.size,
+        n=n,
     )
 
 
