@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import streamlit as st
-
 from inference.errors import N_
 from ui import frame, live, session
 from ui.i18n import _
@@ -19,16 +17,7 @@ PARTS = {
 
 trace = session.trace()
 frame.title_row(trace, _("Prefill and decode"))
-part = st.segmented_control(
-    _("Part of the page"),
-    list(PARTS),
-    format_func=lambda name: _(PARTS[name][0]),
-    key="timing-part",
-    default="request",
-    required=True,
-    label_visibility="collapsed",
-    persist_state="session",
-)
+part = frame.part("timing-part", {name: label for name, (label, _draw) in PARTS.items()})
 if (followed := session.followed()) is not None:
     live.follow(followed)
 PARTS[part][1](trace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import streamlit as st
 
@@ -25,6 +25,15 @@ def badge_row(title: str, badges: Iterable[tuple[str, str]] = ()) -> None:
             for text, color in badges:
                 st.badge(literal(text), color=color)
             language_switch()
+
+
+def part(key: str, names: Mapping[str, str]) -> str:
+    """Which part of the page is open, the first at first; `names` are texts to translate, by part."""
+    chosen = st.segmented_control(
+        _("Part of the page"), list(names), format_func=lambda name: _(names[name]), key=key, default=next(iter(names)),
+        required=True, label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    return str(chosen)
 
 
 def facts(trace: Trace) -> list[tuple[str, str]]:
