@@ -94,16 +94,23 @@ class Forward:
         given = tuple(w[0] for w in found if w is not None) if weights and self.eager_weights else None
         return PassResult(out.logits[0, -1] if last_only else out.logits[0], given)
 
-    def rows(self, ids: NDArray[np.int64], cache: Cache) -> torch.Tensor:
+    def rows(self, ids: NDArray[np.int64], cache: Cache, seen: NDArray[np.bool_] | None = None) -> torch.Tensor:
         """Feed B sequences of one length `ids` [B, Q] after what is in the cache of all; nothing is recorded.
+
+        Args:
+            seen: [B, n] which of all positions so far, these included, are a row's own and which are padding; `None`
+                where all are. A row's own positions are counted from 0, wherever its padding ends.
 
         Returns:
             Logits [B, V] after the last position of each.
         """
-        extra = dict(self._extra)
+        extra, first = dict(self._extra), n_cached(cache)
+        positions = np.arange(first, first + ids.shape[1])[None]
+        if seen is not None:
+            positions = np.maximum(seen.cumsum(axis=1) - 1, 0)[:, first:]
+            extra["attention_mask"] = torch.from_numpy(seen.astype(np.int64)).to(self.device)
         if self._takes_positions:
-            first = n_cached(cache)
-            extra["position_ids"] = torch.arange(first, first + ids.shape[1], device=self.device)[None]
+            extra["position_ids"] = torch.from_numpy(positions).to(self.device)
         extra[self._cache_name] = cache
         with torch.inference_mode():
             logits: torch.Tensor = self.model(torch.from_numpy(ids).to(self.device), use_cache=True, **extra).logits

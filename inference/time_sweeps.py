@@ -117,10 +117,7 @@ def batch_times(
         if size not in caches:
             caches[size] = model.forward.new_cache()
             feed_rows(model, batch_of(ids, size, context), caches[size])
-        model.forward.synchronise()
-        began = clock()
-        feed_rows(model, batch_of(ids, size, 1), caches[size])
-        return clock() - began
+        return feed_rows(model, batch_of(ids, size, 1), caches[size], clock=clock)[1]
 
     return _sweep("batch", model, [("batch", step, sizes)], rounds, progress, cancelled, context)
 

@@ -37,9 +37,22 @@ def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tup
     return result.logits.float().cpu().numpy(), seconds
 
 
-def feed_rows(model: LoadedModel, ids: NDArray[np.int64], cache: Cache) -> Floats:
-    """Logits [B, V] after the last of `ids` [B, Q], B sequences of one length fed at once; raises as `feed`."""
-    return _within_memory(model, ids.size, lambda: model.forward.rows(ids, cache).float().cpu().numpy())
+def feed_rows(
+    model: LoadedModel, ids: NDArray[np.int64], cache: Cache, seen: NDArray[np.bool_] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Floats, float]:  # fmt: skip
+    """Logits [B, V] after the last of `ids` [B, Q], B sequences fed at once, and the seconds of the pass.
+
+    Args:
+        seen: [B, n] where sequences have padding before them, see `Forward.rows`.
+
+    Raises:
+        MemoryLimitError: as `feed`.
+    """
+    model.forward.synchronise()
+    began = clock()
+    logits = _within_memory(model, ids.size, lambda: model.forward.rows(ids, cache, seen).float().cpu().numpy())
+    return logits, clock() - began
 
 
 def _within_memory(model: LoadedModel, n: int, run: Callable[[], T]) -> T:

@@ -139,7 +139,7 @@ def test_each_row_of_a_batch_gives_the_logits_of_its_sequence_alone() -> None:
     assert rows.tolist() == [[5, 9, 3, 7, 5, 9], [9, 3, 7, 5, 9, 3], [3, 7, 5, 9, 3, 7]]
     cache = model.forward.new_cache()
     feed_rows(model, rows[:, :5], cache)
-    together = feed_rows(model, rows[:, 5:], cache)
+    together, _ = feed_rows(model, rows[:, 5:], cache)
     alone = np.stack([feed(model, row, None)[0] for row in rows])
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-4)  # float32, added up in another order
     assert np.abs(alone[0] - alone[1]).max() > 0.1
