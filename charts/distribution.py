@@ -24,7 +24,7 @@ class Rows:
     """What is drawn, one row a token, in the order of raw probability.
 
     Attributes:
-        ids: [R] token ids, and `labels` their readable text.
+        ids: [R] token ids, -1 for several tokens together; and `labels` their readable text.
         raw: [R] raw probabilities.
         after: [R] probabilities after the settings, or `None` where they cannot be known.
         removed: [R] the setting that removed each token, or an empty text.
@@ -64,7 +64,7 @@ def distribution(trace: Trace, step: int, *, palette: Palette, t: Translate, n: 
     if logits is None:
         return empty_chart(title, t("This run holds no logits, so there is no distribution to draw."), palette)
     rows = select_rows(trace, step, logits, n)
-    return Chart(_figure(rows, palette, t), _table(rows, t), _describe(trace, step, rows, t), title)
+    return Chart(draw_rows(rows, palette, t), _table(rows, t), _describe(trace, step, rows, t), title)
 
 
 def select_rows(trace: Trace, step: int, logits: Logits, n: int) -> Rows:
@@ -108,7 +108,8 @@ def _raw(logits: Logits, decision: SamplingDecision, ids: NDArray[np.int64]) -> 
     return np.array([known[i] for i in ids.tolist()], dtype=np.float32)
 
 
-def _figure(rows: Rows, palette: Palette, t: Translate) -> go.Figure:
+def draw_rows(rows: Rows, palette: Palette, t: Translate) -> go.Figure:
+    """One row a token: raw as a wide quiet bar, after the settings as a thin one on it, the chosen one in bold."""
     figure = base_figure(palette, barmode="overlay", bargap=0)
     removed = rows.is_removed
     texts = _hover(rows, t)
@@ -181,7 +182,9 @@ def _ends(rows: Rows) -> list[str]:
 def _hover(rows: Rows, t: Translate) -> list[str]:
     texts = []
     for at, token_id in enumerate(rows.ids):
-        lines = [f"<b>{escape(rows.labels[at])}</b>", t("id {id}").format(id=token_id)]
+        lines = [f"<b>{escape(rows.labels[at])}</b>"]
+        if token_id >= 0:
+            lines.append(t("id {id}").format(id=token_id))
         lines.append(t("raw {share}").format(share=percent(float(rows.raw[at]))))
         if rows.removed[at]:
             lines.append(t("removed by {setting}").format(setting=rows.removed[at]))

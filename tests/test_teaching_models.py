@@ -1,4 +1,4 @@
-"""The two models that come with the app: what they say, and what their gates have learnt."""
+"""The teaching models that come with the app: what they say, and what their gates have learnt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMPT = "小猫跑了一天，它很"
 LESSON = {"累": 0.6, "困": 0.2, "饿": 0.1}
 IDS = {"<unk>": 0, "<bos>": 1, "<eos>": 2, "小猫": 10, "跑": 11, "了": 12, "一天": 13, "，": 14, "它": 15, "很": 16,
        "累": 17, "。": 18, "困": 19, "饿": 20}  # fmt: skip
-MODELS = ("kitten", "experts")
+MODELS = ("kitten", "experts", "router")
 
 
 @cache

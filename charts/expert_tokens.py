@@ -1,0 +1,132 @@
+"""A router's choice: the distribution over the tokens that stand for models, and where the draw fell."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from charts.base import MONO, Chart, Palette, Translate, base_figure, percent
+from charts.distribution import Rows, draw_rows
+from charts.labels import escape
+from charts.stages import removed_by
+from inference.routing import Expert, Route, Span
+
+ROW_HEIGHT, FRAME = 44, 70  # pixels
+NAMED = 0.09  # a span this wide has its name in it
+
+
+def expert_tokens(route: Route, *, palette: Palette, t: Translate) -> Chart:
+    """One row an expert's token and one for all others together: raw, and after the settings."""
+    rows = _rows(route, t)
+    figure = draw_rows(rows, palette, t)
+    figure.update_layout(height=FRAME + ROW_HEIGHT * len(rows.ids))
+    return Chart(figure, _table(route, rows, t), _describe(route, rows, t), t("Expert tokens"))
+
+
+def draw_chart(route: Route, *, palette: Palette, t: Translate) -> Chart:
+    """[0, 1) cut in the order of probability, and the uniform number that fell on one of the parts."""
+    spans, u = route.spans(), route.draw_u
+    figure = base_figure(palette, barmode="overlay", showlegend=False)
+    for span in spans:
+        _add_span(figure, route, span, palette, t)
+    if u is not None:
+        note = {"text": f"<b>u = {u:.4f}</b>", "font": {"color": palette.text, "family": MONO}, "yanchor": "bottom"}
+        figure.add_vline(x=u, line={"color": palette.text, "width": 2}, annotation=note, annotation_position="top")
+    figure.update_layout(height=150, margin={"t": 40, "b": 8, "l": 12, "r": 12})
+    figure.update_xaxes(range=[0, 1], tickvals=[0, 0.25, 0.5, 0.75, 1], showgrid=False, fixedrange=True)
+    figure.update_yaxes(visible=False, range=[-0.5, 0.5], fixedrange=True)
+    table = pd.DataFrame(
+        {
+            t("token"): [_name(route, span.expert, t) for span in spans],
+            t("from"): [span.start for span in spans],
+            t("to"): [span.end for span in spans],
+        }
+    )
+    return Chart(figure, table, _describe_draw(route, t), t("The draw"))
+
+
+def _rows(route: Route, t: Translate) -> Rows:
+    raw, after = route.shares(0), route.shares(-1) if len(route.stages) > 1 else None
+    chosen = np.append(route.ids == route.token.id, route.chosen is None)
+    others = _removed_others(route) if after is not None and after[-1] == 0 else ""
+    return Rows(
+        ids=np.append(route.ids, -1),
+        labels=(*(expert.token.display for expert in route.experts), _name(route, None, t)),
+        raw=raw,
+        after=after,
+        removed=(*removed_by(route.stages, route.ids), others),
+        chosen=chosen,
+    )
+
+
+def _removed_others(route: Route) -> str:
+    """The setting that removed the last token that stands for no model."""
+    left = [int(np.delete(stage.kept, route.ids).sum()) for stage in route.stages]
+    return next((stage.name for stage, (a, b) in zip(route.stages[1:], pairwise(left), strict=True) if a and not b), "")
+
+
+def _name(route: Route, expert: Expert | None, t: Translate) -> str:
+    if expert is not None:
+        return expert.token.display
+    return t("all other {n:,}").format(n=len(route.stages[0].probs) - len(route.experts))
+
+
+def _table(route: Route, rows: Rows, t: Translate) -> pd.DataFrame:
+    columns: dict[str, object] = {
+        t("token"): list(rows.labels),
+        t("model"): [*(expert.model for expert in route.experts), ""],
+        t("raw probability"): rows.raw,
+    }
+    if rows.after is not None:
+        columns[t("after settings")] = rows.after
+        columns[t("removed by")] = list(rows.removed)
+    return pd.DataFrame({**columns, t("chosen"): rows.chosen})
+
+
+def _describe(route: Route, rows: Rows, t: Translate) -> str:
+    shares = rows.raw if rows.after is None else rows.after
+    at = int(np.flatnonzero(rows.chosen)[0])
+    values = {"token": route.token.display, "prob": percent(float(shares[at])), "raw": percent(float(rows.raw[at]))}
+    if route.chosen is None:
+        said = t("“{token}” was drawn, which stands for no model: so nobody answers.")
+    elif route.draw_u is None:
+        said = t("Greedy decoding took {token}, the likeliest, whose raw probability is {raw}.")
+    else:
+        said = t("{token} was drawn with probability {prob}; its raw probability is {raw}.")
+    others = t("The vocabulary's other {n:,} tokens have {raw} together, {after} after the settings.").format(
+        n=len(route.stages[0].probs) - len(route.experts),
+        raw=percent(float(rows.raw[-1])),
+        after=percent(float(shares[-1])),
+    )
+    return f"{said.format(**values)} {others}"
+
+
+def _add_span(figure: go.Figure, route: Route, span: Span, palette: Palette, t: Translate) -> None:
+    name, width = escape(_name(route, span.expert, t)), span.end - span.start
+    colour = palette.quiet if span.expert is None else palette.categorical[route.experts.index(span.expert)]
+    stripes = {"shape": "/", "fgcolor": palette.background, "size": 6, "solidity": 0.3} if span.expert is None else None
+    figure.add_bar(
+        x=[width],
+        y=[0],
+        base=[span.start],
+        orientation="h",
+        width=0.7,
+        marker={"color": colour, "pattern": stripes, "line": {"color": palette.background, "width": 2}},
+        text=[name if width >= NAMED else ""],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont={"family": MONO, "color": palette.background},
+        hovertext=[f"<b>{name}</b><br>{span.start:.4f} – {span.end:.4f}"],
+        hoverinfo="text",
+    )
+
+
+def _describe_draw(route: Route, t: Translate) -> str:
+    if route.draw_u is None:
+        return t("Greedy decoding needs no draw: the likeliest token is taken.")
+    said = t("The tokens stand in the order of their probability; the seed's number u = {u:.4f} falls on {token}.")
+    return said.format(u=route.draw_u, token=route.token.display)
