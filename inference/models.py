@@ -32,7 +32,7 @@ from inference.budget import Footprint
 from inference.conversion import converted
 from inference.errors import N_, MemoryLimitError, ModelError
 from inference.forward import Forward
-from inference.layout import arrange
+from inference.one_row import speed_up
 from inference.probe import probe
 from inference.sampling import SamplingParams
 from inference.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def load_model(
         device: `"auto"` (CUDA, then MPS, then CPU), or as torch names it.
         dtype: `"float32"`, `"float16"`, `"bfloat16"`; `"auto"` is float32 on the CPU, else the checkpoint's own.
         progress: told in a sentence what is being done.
-        fast: on a CPU, lay float32 weights out as decoding reads them fastest (see `inference.layout`).
+        fast: on a CPU, multiply single rows of float32 by every core where that pays (see `inference.one_row`).
 
     Raises:
         ModelError: the name is unknown, or the model cannot be run here; before any long work.
@@ -121,7 +121,7 @@ def _ready(model: PreTrainedModel, tokenizer: Any, name: str, fast: bool) -> Loa
     findings = probe(model, element)
     facts = _facts(model, name, findings.attention, findings.note)
     if fast:
-        arrange(model)
+        speed_up(model)
     return LoadedModel(
         name=name,
         facts=facts,

@@ -14,7 +14,7 @@ TOUCH_TRANSFORMERS = {"forward.py", "recorder.py", "models.py"}
 RUNS_A_MODEL = {
     "device_probe",
     "loop",
-    "layout",
+    "one_row",
     "forward",
     "head",
     "recorder",
