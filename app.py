@@ -15,6 +15,7 @@ attend()
 page = st.navigation(
     [
         st.Page("pages/playback.py", title=_("Playback"), icon=":material/play_circle:", url_path="run", default=True),
+        st.Page("pages/lesson_page.py", title=_("Lesson"), icon=":material/school:", url_path="lesson"),
         st.Page("pages/sampling_lab.py", title=_("Sampling lab"), icon=":material/tune:", url_path="sampling"),
         st.Page("pages/attention_page.py", title=_("Attention"), icon=":material/grid_on:", url_path="attention"),
         st.Page("pages/experts_page.py", title=_("Experts"), icon=":material/hub:", url_path="experts"),

@@ -130,6 +130,20 @@ def join(pieces: Iterable[bytes]) -> str:
     return b"".join(pieces).decode("utf-8", "replace")
 
 
+def written_by(pieces: Sequence[bytes], texts: Sequence[str]) -> list[bool]:
+    """For each token of a prompt, whether any of its bytes lies in one of the reader's texts, found in order."""
+    whole, mine, at = b"".join(pieces), set[int](), 0
+    for text in texts:
+        data = text.strip().encode("utf-8", "ignore")
+        found = whole.find(data, at) if data else -1
+        found = whole.find(data) if data and found < 0 else found
+        if found >= 0:
+            mine.update(range(found, found + len(data)))
+            at = found + len(data)
+    ends = np.cumsum([len(piece) for piece in pieces])
+    return [bool(mine.intersection(range(int(end) - len(p), int(end)))) for end, p in zip(ends, pieces, strict=True)]
+
+
 def _pieces(data: bytes) -> Iterable[tuple[str, bytes]]:
     """Runs of (text, broken bytes that stand before it)."""
     at = 0

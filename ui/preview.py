@@ -14,6 +14,7 @@ from inference.budget import plan
 from inference.errors import N_, InferenceError
 from inference.request import GenerationRequest
 from inference.sampling_params import SamplingParams, resolve
+from inference.tokens import written_by
 from ui import session
 from ui.asked import PARTS, Asked
 from ui.i18n import _, error_text, note_text
@@ -46,7 +47,7 @@ def preview(asked: Asked) -> None:
 
 def _prompt(model: LoadedModel, request: GenerationRequest, ids: NDArray[np.int64]) -> None:
     tokens = [model.tokenizer.vocabulary.token(int(i)) for i in ids]
-    yours = written_by_you([token.data for token in tokens], request.texts)
+    yours = written_by([token.data for token in tokens], request.texts)
     frame = pd.DataFrame(
         {
             _("position"): range(len(tokens)),
@@ -59,20 +60,6 @@ def _prompt(model: LoadedModel, request: GenerationRequest, ids: NDArray[np.int6
         _("{n} tokens, {added} of them added by the template or the tokenizer", n=len(ids), added=yours.count(False))
     )
     st.dataframe(frame, hide_index=True, height=260)
-
-
-def written_by_you(pieces: list[bytes], texts: tuple[str, ...]) -> list[bool]:
-    """For each token of a prompt, whether any of its bytes lies in one of the reader's texts, found in order."""
-    whole, mine, at = b"".join(pieces), set[int](), 0
-    for text in texts:
-        data = text.strip().encode("utf-8", "ignore")
-        found = whole.find(data, at) if data else -1
-        found = whole.find(data) if data and found < 0 else found
-        if found >= 0:
-            mine.update(range(found, found + len(data)))
-            at = found + len(data)
-    ends = np.cumsum([len(piece) for piece in pieces])
-    return [bool(mine.intersection(range(int(end) - len(p), int(end)))) for end, p in zip(ends, pieces, strict=True)]
 
 
 def _cost(model: LoadedModel, request: GenerationRequest, n_prompt: int) -> None:

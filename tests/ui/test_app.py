@@ -11,11 +11,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inference.errors import N_, InferenceError, NumericalError
+from inference.tokens import written_by
 from inference.trace import Trace
 from ui.asked import Asked, from_link
 from ui.limits import Limits
 from ui.literal import literal
-from ui.preview import written_by_you
 from ui.words import finish_words, step_table, step_words
 from ui.worker import Job
 
@@ -95,9 +95,9 @@ def test_text_from_outside_is_literal_where_markdown_is_read() -> None:
 
 def test_the_tokens_that_you_wrote_are_told_from_those_of_the_template() -> None:
     pieces = [b"<s>", b"user:", b" hi", b" th", b"ere", b"</s>", "猫".encode()[:1], "猫".encode()[1:]]
-    assert written_by_you(pieces, ("hi there",)) == [False, False, True, True, True, False, False, False]
-    assert written_by_you(pieces, ("hi there", "猫")) == [False, False, True, True, True, False, True, True]
-    assert written_by_you(pieces, ("not in it", "")) == [False] * 8
+    assert written_by(pieces, ("hi there",)) == [False, False, True, True, True, False, False, False]
+    assert written_by(pieces, ("hi there", "猫")) == [False, False, True, True, True, False, True, True]
+    assert written_by(pieces, ("not in it", "")) == [False] * 8
 
 
 def test_an_error_names_its_step_and_its_values_in_the_readers_language() -> None:

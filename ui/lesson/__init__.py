@@ -1,0 +1,1 @@
+"""The lesson: a whole generation in short stations, on a recorded run of the teaching model."""
