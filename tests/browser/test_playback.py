@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from inference.trace import Trace
 
@@ -55,6 +55,18 @@ def test_the_demo_run_is_shown_at_once_and_nothing_is_asked_of_an_outside_host(p
         url for url in asked if not url.startswith((app_server, app_server.replace("http", "ws"), "data:", "blob:"))
     ]
     assert outside == []
+
+
+def test_the_strip_and_the_figures_stand_before_the_charts_are_fetched(page: Page, app_server: str) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def fetch(route: Route) -> None:
+        seen.append((page.locator(".player .chip").first.is_visible(), page.locator(".card").first.is_visible()))
+        route.continue_()
+
+    page.route("**/*Plotly*.js", fetch)
+    open_app(page, app_server)
+    assert seen[0] == (True, True)
 
 
 def test_a_prompt_runs_to_its_end_and_its_text_is_on_the_strip(reader: Page) -> None:
