@@ -16,13 +16,14 @@ from inference.routing import Expert, Route, Span
 
 ROW_HEIGHT, FRAME = 44, 70  # pixels
 NAMED = 0.09  # a span this wide has its name in it
+THICK, NEEDLE = 0.6, 0.38  # of the line and how high the needle stands above its middle
 
 
 def expert_tokens(route: Route, *, palette: Palette, t: Translate) -> Chart:
     """One row an expert's token and one for all others together: raw, and after the settings."""
     rows = _rows(route, t)
     figure = draw_rows(rows, palette, t)
-    figure.update_layout(height=FRAME + ROW_HEIGHT * len(rows.ids))
+    figure.update_layout(height=_height(len(rows.ids)))
     return Chart(figure, _table(route, rows, t), _describe(route, rows, t), t("Expert tokens"))
 
 
@@ -33,19 +34,27 @@ def draw_chart(route: Route, *, palette: Palette, t: Translate) -> Chart:
     for span in spans:
         _add_span(figure, route, span, palette, t)
     if u is not None:
-        note = {"text": f"<b>u = {u:.4f}</b>", "font": {"color": palette.text, "family": MONO}, "yanchor": "bottom"}
-        figure.add_vline(x=u, line={"color": palette.text, "width": 2}, annotation=note, annotation_position="top")
-    figure.update_layout(height=150, margin={"t": 40, "b": 8, "l": 12, "r": 12})
+        figure.add_scatter(
+            x=[u], y=[NEEDLE], mode="markers+text", text=[f"<b>u = {u:.4f}</b>"], textposition="top center",
+            textfont={"family": MONO, "color": palette.text}, cliponaxis=False, hoverinfo="skip",
+            marker={"symbol": "triangle-down", "size": 14, "color": palette.text},
+        )  # fmt: skip
+        figure.add_shape(type="line", x0=u, x1=u, y0=-THICK / 2, y1=NEEDLE, line={"color": palette.text, "width": 1})
+    figure.update_layout(height=_height(len(route.experts) + 1), margin={"t": 40, "b": 8, "l": 12, "r": 12})
     figure.update_xaxes(range=[0, 1], tickvals=[0, 0.25, 0.5, 0.75, 1], showgrid=False, fixedrange=True)
     figure.update_yaxes(visible=False, range=[-0.5, 0.5], fixedrange=True)
     table = pd.DataFrame(
         {
             t("token"): [_name(route, span.expert, t) for span in spans],
-            t("from"): [span.start for span in spans],
-            t("to"): [span.end for span in spans],
+            t("begins"): [span.start for span in spans],
+            t("ends"): [span.end for span in spans],
         }
     )
     return Chart(figure, table, _describe_draw(route, t), t("The draw"))
+
+
+def _height(n_rows: int) -> int:
+    return FRAME + ROW_HEIGHT * n_rows
 
 
 def _rows(route: Route, t: Translate) -> Rows:
@@ -96,12 +105,11 @@ def _describe(route: Route, rows: Rows, t: Translate) -> str:
         said = t("Greedy decoding took {token}, the likeliest, whose raw probability is {raw}.")
     else:
         said = t("{token} was drawn with probability {prob}; its raw probability is {raw}.")
-    others = t("The vocabulary's other {n:,} tokens have {raw} together, {after} after the settings.").format(
-        n=len(route.stages[0].probs) - len(route.experts),
-        raw=percent(float(rows.raw[-1])),
-        after=percent(float(shares[-1])),
-    )
-    return f"{said.format(**values)} {others}"
+    rest = t("The vocabulary's other {n:,} tokens have {raw} together.")
+    if rows.after is not None:
+        rest = t("The vocabulary's other {n:,} tokens have {raw} together, {after} after the settings.")
+    n, raw, after = len(route.stages[0].probs) - len(route.experts), float(rows.raw[-1]), float(shares[-1])
+    return said.format(**values) + " " + rest.format(n=n, raw=percent(raw), after=percent(after))
 
 
 def _add_span(figure: go.Figure, route: Route, span: Span, palette: Palette, t: Translate) -> None:
@@ -113,7 +121,7 @@ def _add_span(figure: go.Figure, route: Route, span: Span, palette: Palette, t: 
         y=[0],
         base=[span.start],
         orientation="h",
-        width=0.7,
+        width=THICK,
         marker={"color": colour, "pattern": stripes, "line": {"color": palette.background, "width": 2}},
         text=[name if width >= NAMED else ""],
         textposition="inside",
