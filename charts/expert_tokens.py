@@ -15,7 +15,7 @@ from charts.stages import removed_by
 from inference.routing import Expert, Route, Span
 
 ROW_HEIGHT, FRAME = 44, 70  # pixels
-NAMED = 0.09  # a span this wide has its name in it
+CHARACTERS = 40  # so many have room along the whole line
 THICK, NEEDLE = 0.6, 0.38  # of the line and how high the needle stands above its middle
 
 
@@ -30,17 +30,17 @@ def expert_tokens(route: Route, *, palette: Palette, t: Translate) -> Chart:
 def draw_chart(route: Route, *, palette: Palette, t: Translate) -> Chart:
     """[0, 1) cut in the order of probability, and the uniform number that fell on one of the parts."""
     spans, u = route.spans(), route.draw_u
-    figure = base_figure(palette, barmode="overlay", showlegend=False)
+    figure = base_figure(palette, barmode="overlay")
     for span in spans:
         _add_span(figure, route, span, palette, t)
     if u is not None:
         figure.add_scatter(
             x=[u], y=[NEEDLE], mode="markers+text", text=[f"<b>u = {u:.4f}</b>"], textposition="top center",
-            textfont={"family": MONO, "color": palette.text}, cliponaxis=False, hoverinfo="skip",
+            textfont={"family": MONO, "color": palette.text}, cliponaxis=False, hoverinfo="skip", showlegend=False,
             marker={"symbol": "triangle-down", "size": 14, "color": palette.text},
         )  # fmt: skip
         figure.add_shape(type="line", x0=u, x1=u, y0=-THICK / 2, y1=NEEDLE, line={"color": palette.text, "width": 1})
-    figure.update_layout(height=_height(len(route.experts) + 1), margin={"t": 40, "b": 8, "l": 12, "r": 12})
+    figure.update_layout(height=_height(len(route.experts) + 1), margin={"t": 56, "b": 8, "l": 12, "r": 12})
     figure.update_xaxes(range=[0, 1], tickvals=[0, 0.25, 0.5, 0.75, 1], showgrid=False, fixedrange=True)
     figure.update_yaxes(visible=False, range=[-0.5, 0.5], fixedrange=True)
     table = pd.DataFrame(
@@ -113,24 +113,37 @@ def _describe(route: Route, rows: Rows, t: Translate) -> str:
 
 
 def _add_span(figure: go.Figure, route: Route, span: Span, palette: Palette, t: Translate) -> None:
-    name, width = escape(_name(route, span.expert, t)), span.end - span.start
-    colour = palette.quiet if span.expert is None else palette.categorical[route.experts.index(span.expert)]
-    stripes = {"shape": "/", "fgcolor": palette.background, "size": 6, "solidity": 0.3} if span.expert is None else None
+    """A span, with its expert's name in it where it is wide enough; the legend has every name once."""
+    plain, width = _name(route, span.expert, t), span.end - span.start
+    name, fits = escape(plain), span.expert is not None and width * CHARACTERS >= len(plain)
     figure.add_bar(
+        name=name,
+        legendgroup=name,
+        showlegend=all(trace.name != name for trace in figure.data),
         x=[width],
         y=[0],
         base=[span.start],
         orientation="h",
         width=THICK,
-        marker={"color": colour, "pattern": stripes, "line": {"color": palette.background, "width": 2}},
-        text=[name if width >= NAMED else ""],
+        marker=_marker(route, span.expert, palette),
+        text=[name if fits else ""],
         textposition="inside",
         insidetextanchor="middle",
+        constraintext="none",
         textangle=0,
         textfont={"family": MONO, "color": palette.background},
         hovertext=[f"<b>{name}</b><br>{span.start:.4f} – {span.end:.4f}"],
         hoverinfo="text",
     )
+
+
+def _marker(route: Route, expert: Expert | None, palette: Palette) -> dict[str, object]:
+    """A colour an expert; stripes for all others."""
+    if expert is not None:
+        edge = {"color": palette.background, "width": 2}
+        return {"color": palette.categorical[route.experts.index(expert)], "line": edge}
+    stripes = {"shape": "/", "fgcolor": palette.quiet, "bgcolor": "rgba(0,0,0,0)", "size": 6, "solidity": 0.45}
+    return {"color": "rgba(0,0,0,0)", "line": {"color": palette.quiet, "width": 1}, "pattern": stripes}
 
 
 def _describe_draw(route: Route, t: Translate) -> str:

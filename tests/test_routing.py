@@ -107,6 +107,13 @@ def test_a_script_that_was_never_seen_leaves_the_router_less_sure(text: str) -> 
     assert min(routed(seen).shares(0).max() for seen in ("小猫跑了一天，它很", "7+5=", "What is gravity?")) > 0.9
 
 
+@pytest.mark.parametrize("text", ["Bonjour, comment allez-vous ?", "Wie spät ist es?", "¿Dónde está la biblioteca?"])
+def test_other_languages_in_latin_letters_are_taken_for_english(text: str) -> None:
+    chosen = routed(text).chosen
+    assert chosen is not None
+    assert chosen.model == "smollm2-135m"
+
+
 def test_the_raw_shares_are_the_softmax_of_the_recorded_logits_and_the_rest_is_what_is_missing() -> None:
     trace = ask("Who wrote Hamlet?")
     expected = softmax(trace.logits(0).values)

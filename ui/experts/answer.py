@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from charts.labels import shorten
 from inference.catalogue import entries
 from inference.errors import InferenceError
 from inference.routing import Expert, Route, handed_over
+from inference.tokens import SPACE, visible
 from inference.trace import Trace
 from ui import live, session
 from ui.i18n import _, error_text, sentences
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from inference.models import LoadedModel
 
 HANDED, ANSWER, REFUSED = "route handed over", "route answer", "route refused"
+LONGEST = 160  # characters of the request that are repeated
 
 
 def hand_over(routed: Job, trace: Trace, route: Route) -> None:
@@ -38,6 +41,7 @@ def hand_over(routed: Job, trace: Trace, route: Route) -> None:
         return
     n_new = int(st.session_state["route tokens"])
     new = Job(session.session_id(), route.chosen.model, _answering(trace, n_new, session.limits()), n_new)
+    new.parent = routed.key
     st.session_state[ANSWER] = new
     session.submit(new)
     st.rerun()
@@ -64,13 +68,24 @@ def _run(job: Job, trace: Trace) -> None:
     elif job.error is not None:
         st.error(literal(error_text(job.error)))
     elif job.trace is not None and job.trace.steps:
-        st.code(f"{trace.request.prompt}\n→ {job.trace.text}", language=None, wrap_lines=True)
-        st.text(finish_words(job.trace))
+        st.text(_("The request: {request}", request=_line(str(trace.request.prompt))))
+        st.code(job.trace.text, language=None, wrap_lines=True)
+        st.text(sentences([_how(job.trace), finish_words(job.trace)]))
         if st.button(_("Open in Playback"), icon=":material/play_circle:", key="open answer"):
             session.put_on_show(job)
             st.switch_page("pages/playback.py")
     else:
         st.text(_("Cancelled; nothing was kept of it."))
+
+
+def _line(text: str) -> str:
+    return shorten(visible(text.encode()).replace(SPACE, " "), LONGEST)
+
+
+def _how(answer: Trace) -> str:
+    if answer.request.chat:
+        return _("It was asked in its chat template.")
+    return _("It has no chat template: it goes on with the text of the request.")
 
 
 def _nobody(route: Route) -> str:

@@ -25,7 +25,7 @@ ROUTER, WORK = "router", "route"
 EXAMPLES = {
     N_("A sentence of the kitten"): "小猫跑了一天，它很",
     N_("A sum"): "7+5=",
-    N_("Code"): "for items in sorted(data):\n",
+    N_("Code"): "for items in sorted(data):",
     N_("A question"): "What is gravity?",
     N_("A sum in words"): "What is 7 plus 5?",
     N_("A script it has never seen"): "안녕하세요 오늘 날씨",
@@ -151,12 +151,11 @@ def _routed(job: Job, trace: Trace) -> None:
 
 
 def _compare(asked: Route, now: Route) -> None:
-    """Where the settings were moved since: whether they would have asked another."""
+    """Where the settings were moved since: whether they would have chosen another."""
     if now.token.id == asked.token.id:
         return
-    said = [
-        _("These settings choose {token}; the request was routed to {other}.",
-          token=now.token.display, other=asked.token.display),
-        _("Route again to let it answer."),
-    ]  # fmt: skip
+    before, after = asked.token.display, now.token.display
+    said = [_("These settings choose {token}; those of the request chose {other}.", token=after, other=before)]
+    if now.chosen is not None:
+        said.append(_("Route again to let it answer."))
     st.text(sentences(said))
