@@ -28,7 +28,7 @@ MOST_PASSES, MOST_LAYERS, MOST_DOUBLINGS = 4000, 128, 17
 def _cache_view(scene: Scene) -> None:
     last = len(scene.run.steps) - 1
     step = slider(scene, _("After step"), 0, last, last, "lesson-step")
-    card(cache_grid(scene.run, step, palette=scene.palette, t=_), "lesson-grid", None)
+    card(scene, cache_grid(scene.run, step, palette=scene.palette, t=_), "lesson-grid", None)
 
 
 @st.fragment
@@ -62,11 +62,11 @@ CACHE = Station(
 
 
 def _formula_view(scene: Scene) -> None:
-    with st.container(border=True):
+    with st.container(border=True, key="lesson-formula"):
         st.text(_("Keys and values · layers · batch · positions · KV heads · head dim · bytes a number"))
         st.code(scene.values["formula"], language=None, wrap_lines=True)
     last = len(scene.run.steps) - 1
-    card(kv_growth(scene.run, last, palette=scene.palette, t=_), "lesson-growth", 240)
+    card(scene, kv_growth(scene.run, last, palette=scene.palette, t=_), "lesson-growth", 240)
 
 
 @st.fragment
@@ -111,7 +111,7 @@ FORMULA = Station(
 
 
 def _time_view(scene: Scene) -> None:
-    card(timeline(scene.run, palette=scene.palette, t=_), "lesson-timeline", 260)
+    card(scene, timeline(scene.run, palette=scene.palette, t=_), "lesson-timeline", 260)
 
 
 @st.fragment
@@ -160,7 +160,7 @@ def _experts_view(scene: Scene) -> None:
     routed = scene.routed
     found = routing(routed, scene.values["layer"])
     lines = by_line(routed.tokens[: len(found.gates)])
-    card(groups_map(found, lines, palette=scene.palette, t=_), "lesson-groups", None)
+    card(scene, groups_map(found, lines, palette=scene.palette, t=_), "lesson-groups", None)
 
 
 @st.fragment
@@ -171,7 +171,7 @@ def _experts_try(scene: Scene) -> None:
     )
     gate = routing(routed, routed_layers(routed)[0]).gate
     path = routing_at(routed, position, gate)
-    card(path_chart(routed, path, position, palette=scene.palette, t=_), "lesson-path", None)
+    card(scene, path_chart(routed, path, position, palette=scene.palette, t=_), "lesson-path", None)
 
 
 EXPERTS = Station(

@@ -113,10 +113,11 @@ def _paper() -> None:
         scenes = [runs.scene(station.name, printed=True) for station in STATIONS]
         for number, (station, scene) in enumerate(zip(STATIONS, scenes, strict=True), 1):
             with st.container(key=f"lesson-sheet-{station.name}"):
-                _told(station, number, scene)
-                station.view(scene)
-                _attempt(station, scene)
-                with st.container(key=f"lesson-question-{station.name}"):
+                with st.container(key=f"lesson-start-{station.name}"):
+                    _told(station, number, scene)
+                    station.view(scene)
+                with st.container(key=f"lesson-end-{station.name}"):
+                    _attempt(station, scene)
                     st.text(_("Question: {question}", question=scene.say(station.question)))
         with st.container(key="lesson-answers"):
             st.header(_("Answers"), anchor=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import streamlit as st
@@ -37,7 +38,8 @@ def to_form(scene: Scene, text: str) -> Target:
 def to_attention(run: Trace, layer: int, head: int, position: int) -> Target:
     """One token of the prompt in one head."""
     runs.put_on_show(run, 0)
-    name: str = remembered(run, "name", lambda: f"lesson-{position}")
+    st.session_state.pop("_attention", None)  # where the reader was before, under a name that the browser still knows
+    name: str = remembered(run, "name", lambda: secrets.token_hex(4))
     places: dict[str, Place] = remembered(run, "places", dict)
     whole = (0, len(run.tokens) - 1)
     places["start"] = places["now"] = Place(f"{name}-0", position, "reads", whole, whole)

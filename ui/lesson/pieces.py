@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from charts.base import Chart
 from inference.tokens import Token
 from inference.trace import Floats
-from ui.cards import chart_card
-from ui.components.token_rows import Chip
+from ui.cards import chart_card, drawn_card
+from ui.components.token_rows import Chip, Row, token_rows
 from ui.i18n import _
 from ui.lesson.station import KEEP, Scene
 
@@ -26,11 +27,24 @@ def slider(scene: Scene, label: str, low: Any, high: Any, first: Any, key: str, 
     return st.slider(label, low, high, key=key, **more, **KEEP)
 
 
-def card(chart: Chart, key: str, height: int | None = LOW) -> None:
-    """A chart that leaves room for what can be tried; `None` keeps its own height."""
+def card(scene: Scene, chart: Chart, key: str, height: int | None = LOW) -> None:
+    """A chart that leaves room for what can be tried; `None` keeps its own height. On paper the figure alone."""
     if height is not None:
         chart.figure.update_layout(height=height)
-    chart_card(chart, key, t=_)
+    if not scene.printed:
+        chart_card(chart, key, t=_)
+        return
+
+    def draw() -> None:
+        st.plotly_chart(chart.figure, width="stretch", theme=None, key=key, config={"staticPlot": True})
+
+    drawn_card(chart.title, chart.description, pd.DataFrame(), key, draw)
+
+
+def tokens_card(scene: Scene, title: str, rows: Sequence[Row], key: str, said: str = "", table: Any = None) -> None:
+    """Rows of tokens in a chart's frame; on paper without the table."""
+    shown = pd.DataFrame() if table is None or scene.printed else table
+    drawn_card(title, said, shown, key, lambda: token_rows(rows, label=title, key=f"{key}-rows"), t=_)
 
 
 def shares(tokens: Sequence[Token], probs: Floats, marked: Token | None = None) -> list[Chip]:

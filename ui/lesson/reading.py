@@ -18,7 +18,7 @@ from ui.components.token_rows import Chip, Row, token_rows
 from ui.i18n import _
 from ui.lesson import runs
 from ui.lesson.links import to_attention, to_form, to_playback
-from ui.lesson.pieces import card, shares, slider
+from ui.lesson.pieces import card, shares, slider, tokens_card
 from ui.lesson.station import KEEP, Scene, Station
 
 if TYPE_CHECKING:
@@ -35,14 +35,9 @@ def prompt_chips(trace: Trace) -> list[Chip]:
 
 
 def _prompt_view(scene: Scene) -> None:
-    token_rows(
-        [
-            Row(_("you wrote"), [Chip("".join(scene.run.request.texts))]),
-            Row(_("the model is fed"), [Chip(c.text, kind=c.kind) for c in prompt_chips(scene.run)]),
-        ],
-        label=_("The prompt as written and as fed; what was added is dashed"),
-        key="lesson-prompt",
-    )  # fmt: skip
+    fed = [Chip(chip.text, kind=chip.kind) for chip in prompt_chips(scene.run)]
+    rows = [Row(_("you wrote"), [Chip("".join(scene.run.request.texts))]), Row(_("the model is fed"), fed)]
+    tokens_card(scene, _("The prompt"), rows, "lesson-prompt", _("Dashed: added by the tokenizer."))
 
 
 @st.fragment
@@ -79,7 +74,8 @@ PROMPT = Station(
 
 
 def _tokens_view(scene: Scene) -> None:
-    token_rows([Row("", prompt_chips(scene.run))], label=_("The prompt's tokens with their ids"), key="lesson-tokens")
+    rows = [Row("", prompt_chips(scene.run))]
+    tokens_card(scene, _("The prompt's tokens"), rows, "lesson-tokens", _("Below each token its id."))
 
 
 def _tokens_try(scene: Scene) -> None:
@@ -139,7 +135,7 @@ TOKENS = Station(
 
 def _prefill_view(scene: Scene) -> None:
     layer, head = sharpest(scene.run)
-    card(attention_map(scene.run, 0, layer, head, palette=scene.palette, t=_), "lesson-attention", 330)
+    card(scene, attention_map(scene.run, 0, layer, head, palette=scene.palette, t=_), "lesson-attention", 330)
 
 
 def attention_place(scene: Scene) -> tuple[int, int, int]:
@@ -171,7 +167,10 @@ def _prefill_try(scene: Scene) -> None:
     ]  # fmt: skip
     token_rows([Row("", chips)], label=_("How much the token reads each position"), key="lesson-reads")
     st.text(
-        _("{token}, at position {position}, sees {n_visible} positions and reads {read} most: {weight:.0%}.", **found)
+        _(
+            "“{token}”, at position {position}, sees {n_visible} positions and reads “{read}” most: {weight:.0%}.",
+            **found,
+        )
     )
 
 
@@ -206,7 +205,7 @@ PREFILL = Station(
 
 
 def _logits_view(scene: Scene) -> None:
-    card(distribution(scene.run, 0, palette=scene.palette, t=_, n=8), "lesson-distribution")
+    card(scene, distribution(scene.run, 0, palette=scene.palette, t=_, n=8), "lesson-distribution")
 
 
 @st.fragment

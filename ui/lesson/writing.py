@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from charts.distribution import distribution
 from charts.strip import stop_words
-from inference.counterfactual import choices
 from inference.errors import N_
 from inference.lesson import COLD, HOT, SHORT_LIMIT, TOP_K, TOP_P, kept, likelihood, pipeline, top
 from inference.sampling_params import SamplingParams
 from inference.trace import Trace
 from ui import session
-from ui.cards import drawn_card
 from ui.components.token_rows import Chip, Row, token_rows
 from ui.i18n import _
 from ui.lesson import runs
 from ui.lesson.links import to_playback, to_sampling
-from ui.lesson.pieces import card, shares, slider
+from ui.lesson.pieces import shares, slider, tokens_card
 from ui.lesson.station import Scene, Station
 from ui.literal import literal
 
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from inference.engine import Generation
     from inference.models import LoadedModel
 
+N_SHOWN = 5  # tokens of the first distribution
 N_CHOICES = 4  # tokens that can be put in the place of the first
 
 
@@ -42,13 +40,12 @@ def _choosing_view(scene: Scene) -> None:
         f"{_('Temperature')} {HOT:g}": {"temperature": HOT},
     }
     found = {name: pipeline(run, SamplingParams(greedy=False, **given))[-1].probs for name, given in settings.items()}
-    likeliest = top(run, 5)
+    likeliest = top(run, N_SHOWN)
     rows = [Row(name, shares(likeliest, probs)) for name, probs in found.items()]
     table = pd.DataFrame({name: [float(probs[token.id]) for token in likeliest] for name, probs in found.items()},
                          index=[token.display for token in likeliest])  # fmt: skip
     title = _("The first distribution, as it is and under settings")
-    drawn_card(title, _("Dotted: removed by the setting."), table, "lesson-settings",
-               lambda: token_rows(rows, label=title, key="lesson-settings-rows"), t=_)  # fmt: skip
+    tokens_card(scene, title, rows, "lesson-settings", _("A dash: removed by the setting."), table)
 
 
 def settings(scene: Scene) -> SamplingParams:
@@ -71,19 +68,13 @@ def _choosing_try(scene: Scene) -> None:
         slider(scene, "Top-p", 0.05, 1.0, TOP_P, "lesson-p", step=0.05, width="stretch")
     params = settings(scene)
     stage = pipeline(run, params)[-1]
-    first = top(run, 1)[0]
-    card(distribution(_settled(run, params), 0, palette=scene.palette, t=_, n=6), "lesson-settled")
+    likeliest, probs = top(run, N_SHOWN), run.probs(0)
+    rows = [Row(_("raw"), shares(likeliest, probs)), Row(_("yours"), shares(likeliest, stage.probs))]
+    token_rows(rows, label=_("Probabilities before and after"), key="lesson-settled")
     st.text(
         _("Tokens left: {n} ({kept}). {token} has {p:.2f}.", n=int(stage.kept.sum()), kept=kept(run, stage),
-          token=first.display, p=float(stage.probs[first.id]))
+          token=likeliest[0].display, p=float(stage.probs[likeliest[0].id]))
     )  # fmt: skip
-
-
-def _settled(run: Trace, params: SamplingParams) -> Trace:
-    """The run's first step as these settings, with its own uniform number, would have decided it."""
-    decision = choices(run, params)[0].decision
-    first = run.steps[0] if decision is None else replace(run.steps[0], decision=decision)
-    return replace(run, sampling=params, steps=(first,))
 
 
 CHOOSING = Station(
@@ -95,7 +86,7 @@ CHOOSING = Station(
         N_("Top-k = {k} leaves {a} and {b}, which now have {k_a:.2f} and {k_b:.2f}. Top-p = {p:g} keeps the likeliest "
            "tokens until they reach it together: {p_kept}."),
         N_("A temperature below {off:g} sharpens, one above flattens: at {cold:g} {a} has {cold_a:.2f}, at {hot:g} "
-           "{hot_a:.2f}. The order never changes."),
+           "it has {hot_a:.2f}. The order never changes."),
     ),
     view=_choosing_view,
     trying=N_("Move temperature, k and p, and watch which tokens are left."),
@@ -121,9 +112,9 @@ def run_rows(run: Trace) -> list[Row]:
 
 
 def _loop_view(scene: Scene) -> None:
-    rows, said = run_rows(scene.run), _("Left of the arrow what the pass is fed, right of it what is chosen.")
-    drawn_card(_("The run, pass by pass"), said, _likelihood_table(scene.run), "lesson-loop",
-               lambda: token_rows(rows, label=_("The run, pass by pass"), key="lesson-loop-rows"), t=_)  # fmt: skip
+    said = _("Left of the arrow what the pass is fed, right of it what is chosen.")
+    table = _likelihood_table(scene.run)
+    tokens_card(scene, _("The run, pass by pass"), run_rows(scene.run), "lesson-loop", said, table)
 
 
 def _likelihood_table(run: Trace) -> pd.DataFrame:
@@ -189,7 +180,7 @@ LOOP = Station(
 
 
 def _stopping_view(scene: Scene) -> None:
-    token_rows(_ending(scene.run), label=_("What was chosen, and what of it is text"), key="lesson-ending")
+    tokens_card(scene, _("What was chosen, and what of it is text"), _ending(scene.run), "lesson-ending")
 
 
 def _ending(run: Trace) -> list[Row]:
@@ -230,7 +221,7 @@ STOPPING = Station(
     sentences=(
         N_("{end} (id {end_id}) is the end token: when it is chosen, the run ends. It is never fed, and it is not part "
            "of the text, which reads “{text}”."),
-        N_("{before} ends a sentence for us; for the model it is a token like any other."),
+        N_("“{before}” ends a sentence for us; for the model it is a token like any other."),
         N_("A run also ends when it has as many new tokens as were asked for, finished or not."),
     ),
     view=_stopping_view,
