@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import subprocess
+import sys
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -198,6 +200,19 @@ def test_the_same_seed_trains_the_same_weights_and_training_lowers_the_loss(tmp_
     first, second = trained(tmp_path / "a"), trained(tmp_path / "b")
     assert first == second
     assert first[1] < first[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_script_writes_a_model_that_loads_like_any_other(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"scripts.train_{name}", "--steps", "2", "--seed", "5", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ASSETS.parent, check=True, capture_output=True, timeout=600)
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    assert made["command"] == f"python -m scripts.train_{name} --steps 2 --seed 5"
+    for file, checksum in made["sha256"].items():
+        assert hashlib.sha256((tmp_path / file).read_bytes()).hexdigest() == checksum
+    prompt = GenerationRequest(prompt=entries()[name].example, max_new_tokens=2, ignore_eos=True)
+    assert len(record(load_model(str(tmp_path), device="cpu"), prompt).steps) == 2
 
 
 def test_a_few_steps_teach_the_experts_something_and_what_they_reach_is_a_share_a_layer() -> None:

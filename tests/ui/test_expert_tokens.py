@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from inference.catalogue import Entry
 from ui import session
 from ui.limits import Limits
+from ui.worker import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 90
@@ -108,6 +109,14 @@ def test_an_empty_request_is_refused_in_place() -> None:
     app.button(key="route").click().run()
     assert "prompt is empty" in app.error[0].value
     assert not app.get("plotly_chart")
+
+
+def test_a_routing_that_was_cancelled_says_so() -> None:
+    app = opened()
+    app.session_state["work route"] = Job("nobody", "router", None, 1, state="cancelled")
+    app.run()
+    assert not app.exception
+    assert "Cancelled; nothing was kept of it." in texts(app)
 
 
 def test_without_the_embedded_model_the_routing_is_shown_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch) -> None:

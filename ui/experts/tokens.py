@@ -47,6 +47,8 @@ def tokens() -> None:
         st.error(literal(error_text(job.error)))
     elif job.trace is not None and job.trace.steps:
         _routed(job, job.trace)
+    else:
+        st.text(_("Cancelled; nothing was kept of it."))
 
 
 def _form() -> None:
