@@ -23,8 +23,8 @@ from typing import Literal, NamedTuple
 from inference.errors import N_, RequestError
 from inference.step_costs import StepCosts
 
-MAX_REQUESTS, MAX_PROMPT, MAX_NEW, MAX_ARRIVAL_S = 16, 8192, 512, 600.0
-LEAST_CHUNK = 8
+MAX_REQUESTS, MAX_PROMPT, MAX_NEW, MAX_ARRIVAL_S = 16, 4096, 512, 600.0
+LEAST_CHUNK = 16
 
 Kind = Literal["waiting", "prefill", "decode", "stalled", "padding"]
 
@@ -165,7 +165,7 @@ def continuous(requests: Sequence[ServingRequest], costs: StepCosts, slots: int,
         if running and (newcomer is None or chunk is not None):
             server.decode(running, [requests[i].n_prompt + server.n_tokens(i) - 1 for i in running])
         fed = {i: n for i, n in fed.items() if server.n_tokens(i) < requests[i].n_new}
-    return server.schedule("continuous")
+    return server.schedule("continuous" if chunk is None else "chunked")
 
 
 class _Server:

@@ -7,11 +7,13 @@ from ui import frame, live, session
 from ui.i18n import _
 from ui.timing.request import request
 from ui.timing.roof import roof
+from ui.timing.serving import serving
 from ui.timing.sweeps import sweeps
 
 PARTS = {
     "request": (N_("This run"), request),
     "sweeps": (N_("On this machine"), sweeps),
+    "serving": (N_("Batching and serving"), serving),
     "roof": (N_("Roofline"), roof),
 }
 

@@ -70,12 +70,13 @@ def test_in_a_continuous_batch_the_others_stand_still_for_a_newcomers_prefill() 
 
 
 def test_with_chunks_the_others_take_a_step_after_each_piece() -> None:
-    costs = replace(ROUND, prefill=Fit(0, 0.1, 0))  # 0.1 s a prompt token
-    first, second = ServingRequest(0, 10, 4), ServingRequest(0.5, 20, 2)
+    costs = replace(ROUND, prefill=Fit(0, 0.05, 0))  # 0.05 s a prompt token
+    first, second = ServingRequest(0, 20, 4), ServingRequest(0.5, 40, 2)
     whole = continuous([first, second], costs, 2)
     assert times(whole) == [[1, 3.1, 3.2, 3.3], [3, 3.1]]
-    chunked = continuous([first, second], costs, 2, chunk=8)
-    # first: 8 and 2 tokens until 1. second: 8 until 1.8, step, 8 until 2.7, step, 4 until 3.2, step
+    chunked = continuous([first, second], costs, 2, chunk=16)
+    assert chunked.policy == "chunked"
+    # first: 16 and 4 tokens until 1. second: 16 until 1.8, step, 16 until 2.7, step, 8 until 3.2, step
     assert times(chunked) == [[1, 1.9, 2.8, 3.3], [3.2, 3.4]]
     assert spans(chunked, 1)[:3] == [("waiting", 0.5, 1), ("prefill", 1, 1.8), ("stalled", 1.8, 1.9)]
 
@@ -146,7 +147,7 @@ def test_sweeps_of_two_models_are_not_put_together() -> None:
         ([A] * 17, 1, None, "There are 17 requests"),
         ([A], 5, None, "A batch of 5 was not measured; the slots are 1 to 4."),
         ([A], 0, None, "A batch of 0"),
-        ([A], 1, 7, "A chunk has 7 tokens; it needs at least 8."),
+        ([A], 1, 15, "A chunk has 15 tokens; it needs at least 16."),
         ([A, ServingRequest(0, 0, 3)], 1, None, "Request 2 arrives at 0 s with 0 prompt tokens"),
         ([ServingRequest(0, 1, 513)], 1, None, "an answer 1 to 512 tokens"),
         ([ServingRequest(float("nan"), 1, 1)], 1, None, "Request 1 arrives at nan s"),
@@ -203,7 +204,7 @@ def test_the_machine_runs_one_kind_of_pass_at_a_time_for_no_more_rows_than_slots
             going = [span.kind for span in work if span.start_s <= start and end <= span.end_s]
             assert len(going) <= most
             assert len(set(going) - {"padding"}) <= 1
-            if schedule.policy == "continuous":
+            if schedule.policy != "static":
                 assert going.count("prefill") <= 1
 
 

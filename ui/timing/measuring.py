@@ -36,8 +36,13 @@ def measure_button(name: str, label: str, trace: Trace, work: Work, n_tokens: in
     job = session.work(name)
     busy = job is not None and not job.ended
     if st.button(label, type="primary", icon=":material/timer:", key=f"start {name}", disabled=busy):
-        session.ask_model(name, trace, n_tokens // TOKENS_A_STEP, work)
+        queue_measurement(name, trace, work, n_tokens)
         st.rerun()
+
+
+def queue_measurement(name: str, trace: Trace, work: Work, n_tokens: int) -> None:
+    """Queue a measurement; arguments as of `measure_button`."""
+    session.ask_model(name, trace, n_tokens // TOKENS_A_STEP, work)
 
 
 def measured(name: str, model: str, doing: str) -> Any:

@@ -17,7 +17,7 @@ from inference.trace import Trace
 from ui import session
 from ui.cards import chart_card
 from ui.i18n import _
-from ui.timing.measuring import can_run, measure_button, measured
+from ui.timing.measuring import can_run, measure_button, measured, queue_measurement
 from ui.worker import Work
 
 if TYPE_CHECKING:
@@ -89,10 +89,15 @@ def lengths(longest: int) -> list[int]:
     return [n for n in (2**p for p in range(4, 13)) if n <= longest]
 
 
-def _asked(trace: Trace) -> tuple[int, int]:
-    """The longest prompt and the rounds; the decode sweep writes a token a round after it."""
+def offered_lengths(trace: Trace) -> list[int]:
+    """The longest prompts that a sweep may reach; a decode sweep needs a place more for each round."""
     room = min(trace.model.context_length or LONGEST, session.limits().prompt_tokens) - MOST_ROUNDS - 1
-    offered = lengths(min(room, LONGEST))[2:]
+    return lengths(min(room, LONGEST))[2:]
+
+
+def _asked(trace: Trace) -> tuple[int, int]:
+    """The longest prompt and the rounds, as chosen."""
+    offered = offered_lengths(trace)
     if not offered:
         return 0, 0
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -104,12 +109,8 @@ def _asked(trace: Trace) -> tuple[int, int]:
 
 def _section(name: str, trace: Trace, longest: int, rounds: int) -> Sweep | None:
     kind = KINDS[name]
-    places = lengths(longest)
-    fed = {
-        "chunked": longest * len(places) * (rounds + 1),
-        "batch": sum(BATCHES) * (BATCH_CONTEXT + rounds),
-    }.get(name, sum(places) * (rounds + 1))
-    measure_button(f"sweep {name}", _(kind.button), trace, _work(name, trace, places, rounds), fed)
+    work, fed = _work(name, trace, lengths(longest), rounds), _fed(name, longest, rounds)
+    measure_button(f"sweep {name}", _(kind.button), trace, work, fed)
     found: Sweep | None = measured(f"sweep {name}", trace.model.name, _(kind.title))
     if found is None:
         with st.container(border=True, height="stretch"):
@@ -118,6 +119,21 @@ def _section(name: str, trace: Trace, longest: int, rounds: int) -> Sweep | None
     else:
         chart_card(CHARTS[name](found, palette=session.palette(), t=_), f"sweep-{name}", t=_)
     return found
+
+
+def queue_usual(name: str, trace: Trace) -> None:
+    """Queue a sweep as it is offered at first, for another part of the page that needs it."""
+    longest = max(n for n in (*offered_lengths(trace), SHORTEST) if n <= USUAL)
+    queue_measurement(f"sweep {name}", trace, _work(name, trace, lengths(longest), ROUNDS), _fed(name, longest, ROUNDS))
+
+
+def _fed(name: str, longest: int, rounds: int) -> int:
+    """Tokens that a sweep feeds in all."""
+    places = lengths(longest)
+    return {
+        "chunked": longest * len(places) * (rounds + 1),
+        "batch": sum(BATCHES) * (BATCH_CONTEXT + rounds),
+    }.get(name, sum(places) * (rounds + 1))
 
 
 def _work(name: str, trace: Trace, places: Sequence[int], rounds: int) -> Work:
