@@ -54,6 +54,23 @@ def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> N
     expect(measured).to_be_visible()
 
 
+def test_requests_are_scheduled_on_measured_costs_and_a_real_batchs_rows_say_what_they_say_alone(reader: Page) -> None:
+    part(reader, "Batching and serving")
+    reader.get_by_role("button", name="Measure what is missing").click()
+    said = reader.get_by_text(re.compile(r"A simulation: no request is run.*SmolLM2 135M Instruct, float32"))
+    expect(said).to_be_visible(timeout=LONG)
+    schedule = reader.locator(".st-key-chart-card-serving-schedule")
+    expect(schedule.get_by_text("6 · 48 → 40")).to_have_count(3)  # a row of its own under each policy
+    reader.get_by_label("Continuous: prefill chunk").click()
+    reader.get_by_role("option", name="32", exact=True).click()
+    expect(schedule.get_by_text("6 · 48 → 40")).to_have_count(4, timeout=30_000)
+    reader.get_by_role("button", name="Run the batch").click()
+    same = reader.get_by_text(re.compile("Each of the 4 rows chose the same tokens in the batch as alone"))
+    expect(same).to_be_visible(timeout=LONG)
+    expect(reader.get_by_role("table", name="In the batch and alone").get_by_role("row")).to_have_count(8)
+    expect(reader.locator(".st-key-chart-card-batch-grid .js-plotly-plot")).to_be_visible()
+
+
 def test_the_roofline_is_measured_on_this_machine(reader: Page) -> None:
     part(reader, "Roofline")
     reader.get_by_label("Prompt tokens").click()
