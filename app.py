@@ -19,7 +19,7 @@ page = st.navigation(
         st.Page("pages/sampling_lab.py", title=_("Sampling lab"), icon=":material/tune:", url_path="sampling"),
         st.Page("pages/attention_page.py", title=_("Attention"), icon=":material/grid_on:", url_path="attention"),
         st.Page("pages/experts_page.py", title=_("Experts"), icon=":material/hub:", url_path="experts"),
-        st.Page("pages/timing.py", title=_("Prefill and decode"), icon=":material/timer:", url_path="timing"),
+        st.Page("pages/timing.py", title=_("Prefill and decode"), icon=":material/timer:", url_path="prefill"),
         st.Page("pages/kv_cache.py", title=_("KV cache"), icon=":material/memory:", url_path="kv"),
         st.Page("pages/calculator.py", title=_("Memory calculator"), icon=":material/calculate:", url_path="memory"),
     ],

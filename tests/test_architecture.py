@@ -80,6 +80,16 @@ def test_only_app_py_calls_navigation() -> None:
     assert calling == ["app.py"]
 
 
+def test_no_page_has_its_files_name_in_its_address() -> None:
+    """Streamlit takes such an address for the file, and shows the page without its frame where it is opened first."""
+    calls = [node for node in ast.walk(tree_of(ROOT / "app.py")) if isinstance(node, ast.Call)]
+    pages = [call for call in calls if ast.unparse(call.func) == "st.Page"]
+    addresses = [{k.arg: ast.literal_eval(k.value) for k in page.keywords if k.arg == "url_path"} for page in pages]
+    files = [Path(ast.literal_eval(page.args[0])).stem for page in pages]
+    assert len(files) == len(list((ROOT / "pages").glob("*.py")))
+    assert not [file for file, address in zip(files, addresses, strict=True) if address["url_path"] == file]
+
+
 def test_no_streamlit_call_is_made_from_the_modules_that_run_in_threads() -> None:
     for name in ("worker", "models", "shelf"):
         assert "streamlit" not in imports(tree_of(ROOT / "ui" / f"{name}.py"))
