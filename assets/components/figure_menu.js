@@ -1,20 +1,4 @@
-const PLOTLY = "/app/static/plotly.min.js";
-let plotly;
-
-// Streamlit keeps its own Plotly to itself; the same script is fetched from the app when a figure is saved first.
-function loadPlotly() {
-  plotly ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = PLOTLY;
-    script.onload = () => resolve(globalThis.Plotly);
-    script.onerror = () => {
-      plotly = undefined;
-      reject(new Error(`${PLOTLY} did not load`));
-    };
-    document.head.append(script);
-  });
-  return plotly;
-}
+// A figure's menu: it is saved as the page shows it.
 
 async function save(format, { card, title, background }) {
   const figure = document.querySelector(`.st-key-${CSS.escape(card)} .js-plotly-plot`);

@@ -152,7 +152,7 @@ def test_on_paper_nothing_is_cut_and_no_control_is_printed(browser: Browser, app
     page = context.new_page()
     page.goto(f"{app_server}/lesson?print=1&lang=en")
     expect(page.get_by_role("heading", name="Answers")).to_be_visible(timeout=30_000)
-    expect(page.locator(".js-plotly-plot")).to_have_count(7)
+    expect(page.locator(".paper_figure svg[role=img]")).to_have_count(7, timeout=30_000)
     page.emulate_media(media="print")
     for hidden in ("stHeader", "stSelectbox"):
         expect(page.get_by_test_id(hidden)).to_be_hidden()
@@ -161,5 +161,9 @@ def test_on_paper_nothing_is_cut_and_no_control_is_printed(browser: Browser, app
     assert text.evaluate("node => getComputedStyle(node).color") == "rgb(28, 27, 34)"  # dark on white in dark mode too
     # the whole lesson lies in the flow of the page: what scrolls inside a box is cut off on paper
     assert page.evaluate("document.documentElement.scrollHeight") > 4000
-    assert page.pdf(format="A4").count(b"/Type /Page\n") >= 8
+    sheets = page.locator(".st-key-lesson-paper > *")
+    assert sheets.count() == len(STATIONS) + 1
+    assert set(sheets.evaluate_all("nodes => nodes.map((node) => getComputedStyle(node).breakInside)")) == {"avoid"}
+    assert max(sheets.evaluate_all("nodes => nodes.map((node) => node.getBoundingClientRect().height)")) < 1000
+    assert 6 <= page.pdf(format="A4").count(b"/Type /Page\n") <= 8
     context.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from charts.base import Translate
 from ui.components.mount import mount
 
-_FIGURE_MENU = mount("figure_menu")
+_FIGURE_MENU = mount("figure_menu", "plotly_script")
 
 
 def figure_menu(title: str, *, card: str, background: str, t: Translate) -> None:

@@ -10,7 +10,7 @@ from ui.components.mount import mount
 
 _TOKEN_ROWS = mount("token_rows", "elements")
 
-Kind = Literal["plain", "added", "chosen", "hidden", "arrow"]
+Kind = Literal["plain", "added", "chosen", "hidden", "arrow", "words"]
 
 
 @dataclass(frozen=True, slots=True)

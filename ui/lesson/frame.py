@@ -48,7 +48,7 @@ def _station(station: Station, number: int) -> None:
     """Sentences on the left; the live view, what can be tried, and the question on the right."""
     scene = runs.scene(station.name)
     with st.container(key="lesson-station-body"):
-        left, right = st.columns([4, 7], gap="large")
+        left, right = st.columns([4, 7], gap="medium")
     with left:
         _told(station, number, scene)
         _link(station, scene)
@@ -112,14 +112,21 @@ def _paper() -> None:
     with st.container(key="lesson-paper"):
         scenes = [runs.scene(station.name, printed=True) for station in STATIONS]
         for number, (station, scene) in enumerate(zip(STATIONS, scenes, strict=True), 1):
-            with st.container(key=f"lesson-sheet-{station.name}"):
-                with st.container(key=f"lesson-start-{station.name}"):
-                    _told(station, number, scene)
-                    station.view(scene)
-                with st.container(key=f"lesson-end-{station.name}"):
-                    _attempt(station, scene)
-                    st.text(_("Question: {question}", question=scene.say(station.question)))
+            _sheet(station, number, scene)
         with st.container(key="lesson-answers"):
             st.header(_("Answers"), anchor=False)
             for number, (station, scene) in enumerate(zip(STATIONS, scenes, strict=True), 1):
                 st.text(f"{number} · {scene.say(station.answer)}")
+
+
+def _sheet(station: Station, number: int, scene: Scene) -> None:
+    """One station on paper; it is not divided between two pages."""
+    with st.container(key=f"lesson-sheet-{station.name}"):
+        left, right = st.columns([4, 7], gap="medium")
+    with left:
+        _told(station, number, scene)
+        with st.container(key=f"lesson-question-{station.name}"):
+            st.text(_("Question: {question}", question=scene.say(station.question)))
+    with right:
+        station.view(scene)
+        _attempt(station, scene)

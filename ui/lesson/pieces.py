@@ -12,11 +12,13 @@ from charts.base import Chart
 from inference.tokens import Token
 from inference.trace import Floats
 from ui.cards import chart_card, drawn_card
+from ui.components.paper_figure import paper_figure
 from ui.components.token_rows import Chip, Row, token_rows
 from ui.i18n import _
 from ui.lesson.station import KEEP, Scene
 
 LOW = 300  # pixels
+ON_PAPER, PAPER_WIDTH = 0.84, 560  # so that two stations fit a page; pixels
 
 
 def slider(scene: Scene, label: str, low: Any, high: Any, first: Any, key: str, **more: Any) -> Any:
@@ -30,13 +32,13 @@ def slider(scene: Scene, label: str, low: Any, high: Any, first: Any, key: str, 
 def card(scene: Scene, chart: Chart, key: str, height: int | None = LOW) -> None:
     """A chart that leaves room for what can be tried; `None` keeps its own height. On paper the figure alone."""
     if height is not None:
-        chart.figure.update_layout(height=height)
+        chart.figure.update_layout(height=height * ON_PAPER if scene.printed else height)
     if not scene.printed:
         chart_card(chart, key, t=_)
         return
 
     def draw() -> None:
-        st.plotly_chart(chart.figure, width="stretch", theme=None, key=key, config={"staticPlot": True})
+        paper_figure(chart, width=PAPER_WIDTH, t=_, key=key)
 
     drawn_card(chart.title, chart.description, pd.DataFrame(), key, draw)
 

@@ -46,11 +46,9 @@ def _prompt_try(scene: Scene) -> None:
         chips = [Chip(chip.text, kind=chip.kind) for chip in prompt_chips(scene.chat)]
         token_rows([Row("", chips)], label=_("A chat prompt; what the template added is dashed"), key="lesson-template")
         st.text(
-            scene.say(
-                "{chat_model} was asked “{chat_prompt}”: {chat_written} tokens. With its template {chat_n} go in; "
-                "the {chat_added} others name the roles and mark where each turn ends."
-            )
-        )
+            _("{chat_model} was asked “{chat_prompt}”: {chat_written} tokens. With its template {chat_n} go in; the "
+              "{chat_added} others name the roles and mark where each turn ends.", **scene.values)
+        )  # fmt: skip
 
 
 PROMPT = Station(

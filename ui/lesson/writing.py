@@ -188,7 +188,7 @@ def _ending(run: Trace) -> list[Row]:
     return [
         Row(_("chosen"), [Chip(t.display, str(t.id), "added" if t.special else "plain") for t in tokens]),
         Row(_("text"), [Chip(run.text)]),
-        Row(_("ended by"), [Chip(stop_words(run, _)[0])]),
+        Row(_("ended by"), [Chip(stop_words(run, _)[0], kind="words")]),
     ]
 
 
