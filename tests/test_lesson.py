@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -180,6 +181,16 @@ def test_the_token_of_the_station_on_experts_goes_where_transformers_sends_it() 
     weight = 1 / (1 + math.exp(logits[b] - logits[a]))  # softmax over all, then over the two chosen: their own softmax
     assert found["chosen"] == f"{a} ({weight:.2f}) + {b} ({1 - weight:.2f})"
     assert sent(trace("experts"), 0, 1)["first"] == experts()[0][1].argmax()
+
+
+@pytest.mark.parametrize("language", ["en", *LANGUAGES])
+def test_every_station_says_what_it_says_in_two_or_three_sentences(language: str) -> None:
+    catalogue = None if language == "en" else read(po_file(language))
+    for station in STATIONS:
+        assert 2 <= len(station.sentences) <= 3
+        for text in station.sentences:
+            said = literals(text if catalogue is None else str(catalogue.get(text).string))
+            assert len(re.findall(r"[.!?。！？]|…", said)) == 1, said
 
 
 def literals(text: str) -> str:

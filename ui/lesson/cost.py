@@ -44,11 +44,11 @@ CACHE = Station(
     name="cache",
     title=N_("KV cache"),
     sentences=(
-        N_("A position's key and value depend only on what stands up to there, so they never change: the cache keeps "
-           "them. Pass by pass it holds {held} positions. The token just chosen is not among them; the next pass "
-           "writes it, and {end} is never fed."),
-        N_("With the cache every layer computed the keys and values of {projected} positions. Without it they would "
-           "have been {repeated}, since each pass would begin again at the start of the text."),
+        N_("A position's key and value depend only on what stands up to there, so the cache can keep them: pass "
+           "by pass it holds {held} positions."),
+        N_("The token just chosen is not among them; the next pass writes it, and {end} is never fed."),
+        N_("Every layer computed the keys and values of {projected} positions; without the cache they would have "
+           "been {repeated}, since each pass would begin at the start of the text."),
     ),
     view=_cache_view,
     trying=N_("Write a longer text: how much work does the cache save?"),
@@ -89,10 +89,11 @@ FORMULA = Station(
     name="formula",
     title=N_("Formula"),
     sentences=(
-        N_("The cache's size is a product. For the kitten's {positions} positions it is {nbytes:,} bytes; measured on "
-           "the cache's own tensors, {measured:,}. Each further token adds {token_bytes:,}."),
-        N_("The kitten's {heads} query heads share {kv_heads} KV heads. If each had its own, the cache would take "
-           "{mha_bytes:,} bytes, {ratio:g} times as much."),
+        N_("The cache's size is a product: {nbytes:,} bytes for the kitten's {positions} positions, and "
+           "{measured:,} measured on the cache's own tensors."),
+        N_("Each further token adds {token_bytes:,} bytes."),
+        N_("The kitten's {heads} query heads share {kv_heads} KV heads; if each had its own, the cache would take"
+           " {mha_bytes:,} bytes, {ratio:g} times as much."),
     ),
     view=_formula_view,
     trying=N_("Now a larger model: {big_kv_heads} KV heads of size {big_head_dim}, {big_element_bytes} bytes a number. "
@@ -140,10 +141,12 @@ TIME = Station(
     name="time",
     title=N_("Time"),
     sentences=(
-        N_("The first token was there after {ttft_ms:.1f} ms, counted from the request (as recorded on {machine}). "
-           "This time to first token, TTFT, holds the prefill of all {n_prompt} tokens."),
-        N_("After it a token took {tpot_ms:.1f} ms on average, the TPOT, which makes {decode_tok_s:.0f} tokens a "
-           "second. Over the whole request they are {request_tok_s:.0f}: the wait for the first one counts too."),
+        N_("The first token was there {ttft_ms:.1f} ms after the request (recorded on {machine}): the time to "
+           "first token, TTFT, which holds the prefill of all {n_prompt} tokens."),
+        N_("Then a token took {tpot_ms:.1f} ms on average, the end token included: the TPOT, which makes "
+           "{decode_tok_s:.0f} tokens a second."),
+        N_("Over the whole request they are {request_tok_s:.0f} a second, since the wait for the first one counts"
+           " too."),
     ),
     view=_time_view,
     trying=N_("Type times of your own."),
@@ -178,11 +181,11 @@ EXPERTS = Station(
     name="experts",
     title=N_("Experts"),
     sentences=(
-        N_("Some models have several feed-forward networks in a layer, the experts, and a router that sends each token "
-           "to a few of them. This other teaching model has {n_experts} in each of {n_layers} layers, and takes {k} "
-           "for a token."),
-        N_("In layer {layer}, “{token}” goes to the experts {chosen}, each with its weight. The busiest one, expert "
-           "{busiest}, got {times:.1f} times its even share of the {n_fed} tokens."),
+        N_("Some models have several feed-forward networks in a layer, the experts, and a router that sends each "
+           "token to a few of them: this other teaching model to {k} of {n_experts}, in each of {n_layers} "
+           "layers."),
+        N_("In layer {layer}, “{token}” goes to the experts {chosen}, each with its weight; the busiest one, "
+           "expert {busiest}, got {times:.1f} times its even share of the {n_fed} tokens."),
     ),
     view=_experts_view,
     trying=N_("Follow another token through the layers: a digit, a Chinese word, a piece of code."),

@@ -55,8 +55,8 @@ PROMPT = Station(
     name="prompt",
     title=N_("Prompt"),
     sentences=(
-        N_("A language model goes on with a text. What it begins with is the prompt; here it is “{prompt}”, which says "
-           "that the kitten ran all day and now is very …"),
+        N_("A language model goes on with a text; what it begins with is the prompt, here “{prompt}”: the kitten "
+           "ran all day, and now it is very …"),
         N_("{n} tokens go in: {n_written} are yours, and {added} was put in front, to mark where the text begins."),
         N_("A chat model is given more: a template wraps your words in roles and markers."),
     ),
@@ -115,10 +115,10 @@ TOKENS = Station(
     name="tokens",
     title=N_("Tokens"),
     sentences=(
-        N_("A model computes with numbers. So the tokenizer cuts the {n_characters} characters into {n_tokens} pieces, "
-           "the tokens, and looks up the number of each, its id: {token} is {id}."),
-        N_("The kitten's vocabulary holds {n_vocabulary} tokens, whole words that were chosen for this lesson. That of "
-           "{chat_model} holds {chat_vocabulary:,}, and many of them are pieces of words."),
+        N_("A model computes with numbers, so the tokenizer cuts the {n_characters} characters into {n_tokens} "
+           "pieces, the tokens, and looks up the number of each, its id: {token} is {id}."),
+        N_("The kitten's vocabulary holds {n_vocabulary} tokens, whole words chosen for this lesson; that of "
+           "{chat_model} holds {chat_vocabulary:,}, many of them pieces of words."),
     ),
     view=_tokens_view,
     trying=N_("Have a sentence cut, and use a word that the kitten has never seen."),
@@ -186,10 +186,10 @@ PREFILL = Station(
     title=N_("Prefill"),
     sentences=(
         N_("All {n} prompt tokens go through the model together, in one forward pass: the prefill."),
-        N_("Each position reads itself and what stands before it, never what comes later: {n_seen} of {n_pairs} pairs "
-           "are open. In layer {layer}, head {head}, {token} reads {read} most, with {weight:.0%} of its attention."),
-        N_("Every layer keeps a key and a value of each position. So the cache now holds {n_cached} positions in each "
-           "of {n_layers} layers."),
+        N_("Each position reads itself and what stands before it, never what comes later ({n_seen} of {n_pairs} "
+           "pairs); in layer {layer}, head {head}, {token} reads {read} most, with {weight:.0%} of its attention."),
+        N_("Every layer keeps a key and a value of each position, so the cache now holds {n_cached} positions in "
+           "each of {n_layers} layers."),
     ),
     view=_prefill_view,
     trying=N_("Let another token look back, in any head."),
@@ -229,10 +229,10 @@ LOGITS = Station(
     name="logits",
     title=N_("First logits"),
     sentences=(
-        N_("Only the last position, {last}, is asked what comes next. It gives each of the {n_vocabulary} tokens a "
-           "score, the logit: {a} gets {logit:.2f}."),
-        N_("Softmax turns the logits into probabilities that add up to {total:.2f}: {a} {p_a:.2f}, {b} {p_b:.2f}, {c} "
-           "{p_c:.2f}, all the others together {p_rest:.2f}."),
+        N_("Only the last position, {last}, is asked what comes next: it gives each of the {n_vocabulary} tokens "
+           "a score, the logit, and {a} gets {logit:.2f}."),
+        N_("Softmax turns the logits into probabilities that add up to {total:.2f}: {a} {p_a:.2f}, {b} {p_b:.2f},"
+           " {c} {p_c:.2f}, all the others together {p_rest:.2f}."),
     ),
     view=_logits_view,
     trying=N_("Raise or lower a single logit."),

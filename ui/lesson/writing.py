@@ -81,12 +81,12 @@ CHOOSING = Station(
     name="choosing",
     title=N_("Choosing"),
     sentences=(
-        N_("Greedy decoding always takes the likeliest token, {a}. Drawing takes each token as often as its "
+        N_("Greedy decoding always takes the likeliest token, {a}; drawing takes each one as often as its "
            "probability says, so the same prompt can go on in different ways."),
-        N_("Top-k = {k} leaves {a} and {b}, which now have {k_a:.2f} and {k_b:.2f}. Top-p = {p:g} keeps the likeliest "
+        N_("Top-k = {k} leaves {a} and {b}, with {k_a:.2f} and {k_b:.2f}; top-p = {p:g} keeps the likeliest "
            "tokens until they reach it together: {p_kept}."),
-        N_("A temperature below {off:g} sharpens, one above flattens: at {cold:g} {a} has {cold_a:.2f}, at {hot:g} "
-           "it has {hot_a:.2f}. The order never changes."),
+        N_("A temperature below {off:g} sharpens, one above flattens, and the order never changes: {a} has "
+           "{cold_a:.2f} at {cold:g}, and {hot_a:.2f} at {hot:g}."),
     ),
     view=_choosing_view,
     trying=N_("Move temperature, k and p, and watch which tokens are left."),
@@ -163,10 +163,11 @@ LOOP = Station(
     name="loop",
     title=N_("The loop"),
     sentences=(
-        N_("{first} is written behind the text, and the model is asked again. From now on each pass is fed a single "
-           "token, the one just chosen: this is decoding. Pass number {n} chooses {last}, and the run ends."),
-        N_("The text's probability is the product of the steps' probabilities, so their logarithms add up: log P = "
-           "−{loss:.4f}, P = {p_total:.2f}."),
+        N_("{first} is written behind the text, and the model is asked again: from now on each pass is fed a "
+           "single token, the one just chosen, and this is called decoding."),
+        N_("Pass number {n} chooses {last}, and the run ends."),
+        N_("The text's probability is the product of the steps' probabilities, so their logarithms add up: log P "
+           "= −{loss:.4f}, P = {p_total:.2f}."),
     ),
     view=_loop_view,
     trying=N_("Put another token in the first place: all that follows is computed anew, by the model itself."),
@@ -219,8 +220,8 @@ STOPPING = Station(
     name="stopping",
     title=N_("Stopping"),
     sentences=(
-        N_("{end} (id {end_id}) is the end token: when it is chosen, the run ends. It is never fed, and it is not part "
-           "of the text, which reads “{text}”."),
+        N_("{end} (id {end_id}) is the end token: choosing it ends the run, it is never fed, and it is not part "
+           "of the text, “{text}”."),
         N_("“{before}” ends a sentence for us; for the model it is a token like any other."),
         N_("A run also ends when it has as many new tokens as were asked for, finished or not."),
     ),
