@@ -56,7 +56,8 @@ def language_switch() -> None:
     def remember() -> None:
         st.query_params["lang"] = st.session_state["language"]
 
-    st.selectbox(
+    # under a name that is no widget's, because those are given back on the way to another page, as is the URL's
+    st.session_state["last language"] = st.selectbox(
         _("Language"), names, index=names.index(language()), format_func=LANGUAGES.__getitem__, key="language",
         on_change=remember, label_visibility="collapsed", width=120,
     )  # fmt: skip

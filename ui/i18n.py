@@ -27,8 +27,9 @@ _ = translate
 
 
 def language() -> str:
-    """The reader's language: chosen in the page or by `?lang=`, else the browser's own, else English."""
-    chosen = st.session_state.get("language") or st.query_params.get("lang")
+    """The reader's language: chosen in the page or by `?lang=`, on this page or one before, else the browser's own."""
+    state = st.session_state
+    chosen = state.get("language") or st.query_params.get("lang") or state.get("last language")
     return chosen if chosen in LANGUAGES else nearest(st.context.locale or "")
 
 

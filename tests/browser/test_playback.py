@@ -185,6 +185,13 @@ def test_a_prompt_past_the_context_says_both_numbers_and_the_earlier_run_stays(p
     expect(page.get_by_text("Ended by the end token <|im_end|> (id 2).")).to_be_visible()
 
 
+def test_the_language_of_a_link_stays_on_the_way_to_another_page(page: Page, app_server: str) -> None:
+    page.goto(app_server + "/?lang=zh-Hans")
+    expect(page.get_by_role("textbox", name="提示词")).to_be_visible(timeout=30_000)
+    page.get_by_role("link", name="键值缓存").click()
+    expect(page.get_by_role("heading", name="键值缓存", exact=True)).to_be_visible(timeout=30_000)
+
+
 def test_the_language_can_be_switched_and_comes_with_the_link(page: Page, app_server: str) -> None:
     page.goto(app_server + "/?lang=zh-Hant")
     expect(page.get_by_role("textbox", name="提示詞")).to_be_visible(timeout=30_000)
