@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from inference.errors import RequestError
 from inference.measured import Line, Place, Sweep
+from inference.request import GenerationRequest
+from inference.sampling_params import SamplingParams
 from inference.serving import ServingRequest
 from inference.trace import Trace
 from tests.charts.test_serving_charts import LONG, SHORT, batch
+from tests.scripted import tiny_model
 from tests.ui.test_timing import errors, opened, texts
 from ui import session
+from ui.limits import Limits
 from ui.timing import batched
 from ui.timing.serving import PRESETS, requests_of
 from ui.worker import Job
@@ -122,6 +127,16 @@ def test_a_real_batch_is_shown_and_a_later_one_that_fails_leaves_it() -> None:
     app.run()
     assert errors(app) == "Too long."
     assert "Each of the 2 rows chose the same tokens" in texts(app)
+
+
+def test_the_real_batch_keeps_to_the_servers_limits(monkeypatch) -> None:
+    monkeypatch.setattr(session, "limits", lambda: Limits(prompt_tokens=3, new_tokens=2))
+    greedy = SamplingParams(greedy=True)
+    work = batched._work([GenerationRequest(prompt=text, sampling=greedy) for text in ("opera", "xyz")])
+    found = work(tiny_model(), lambda share: None, lambda: False)
+    assert [len(row.tokens) for row in found.rows] == [2, 2]
+    with pytest.raises(RequestError, match="The prompt has 4 tokens; this server takes at most 3"):
+        batched._work([GenerationRequest(prompt="wxyz")])(tiny_model(), lambda share: None, lambda: False)
 
 
 def test_the_real_batch_asks_greedily_or_with_the_runs_settings_and_a_seed_a_row(monkeypatch) -> None:

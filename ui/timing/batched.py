@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from charts.batched import batch_grid, batch_times, verdict
+from inference.errors import InferenceError
 from inference.request import GenerationRequest
 from inference.sampling_params import SamplingParams
 from inference.step_costs import StepCosts
@@ -17,7 +18,8 @@ from inference.trace import Trace
 from ui import session
 from ui.cards import chart_card
 from ui.components.token_rows import Chip, Row, token_rows
-from ui.i18n import _
+from ui.i18n import _, error_text
+from ui.literal import literal
 from ui.timing.measuring import TOKENS_A_STEP, measure_button, measured
 from ui.worker import Work
 
@@ -44,9 +46,13 @@ def batched(trace: Trace, costs: StepCosts | None) -> None:
                 "Padding is masked, so every row should choose what it chooses alone."
             )
         )
-        requests = _requests(trace)
-        fed = 2 * TOKENS_A_STEP * sum(request.max_new_tokens for request in requests)
-        measure_button("batched", _("Run the batch"), trace, _work(requests), fed)
+        try:
+            requests = _requests(trace)
+        except InferenceError as error:
+            st.error(literal(error_text(error)))
+        else:
+            fed = 2 * TOKENS_A_STEP * sum(request.max_new_tokens for request in requests)
+            measure_button("batched", _("Run the batch"), trace, _work(requests), fed)
     found: BatchedRun | None = measured("batched", trace.model.name, _("Running the batch, and each row alone"))
     if found is not None:
         _show(found, costs)
@@ -78,9 +84,14 @@ def _requests(trace: Trace) -> list[GenerationRequest]:
 
 
 def _work(requests: list[GenerationRequest]) -> Work:
+    limits = session.limits()
+    requests = [limits.bound(request) for request in requests]
+
     def work(model: LoadedModel, progress: Callable[[float], None], cancelled: Callable[[], bool]) -> BatchedRun | None:
         from inference.batched import batched_run
 
+        for request in requests:
+            limits.check_prompt(len(model.tokenizer.encode(request)))
         return batched_run(model, requests, progress, cancelled)
 
     return work
