@@ -231,7 +231,7 @@ def formula(run: Trace) -> Values:
     return {
         "layers": model.n_layers, "positions": positions, "kv_heads": model.n_kv_heads, "head_dim": model.head_dim,
         "element_bytes": ELEMENT_BYTES[element],
-        "formula": layout.formula(positions, element=element),
+        "formula": layout.formula(positions, element=element).removesuffix(" bytes"),
         "nbytes": layout.bytes(positions, element=element),
         "measured": int(run.steps[-1].kv.nbytes.sum()),
         "token_bytes": layout.bytes_per_token(element),
@@ -246,7 +246,7 @@ def big(layers: int, positions: int) -> Values:
     """The cache of one sequence of the larger model: the formula with its numbers, and the bytes."""
     layout = KVLayout.from_geometry(layers, BIG_HEADS, BIG_WIDTH)
     return {
-        "formula": layout.formula(positions, element=BIG_ELEMENT),
+        "formula": layout.formula(positions, element=BIG_ELEMENT).removesuffix(" bytes"),
         "nbytes": layout.bytes(positions, element=BIG_ELEMENT),
         "token_bytes": layout.bytes_per_token(BIG_ELEMENT),
     }

@@ -10,12 +10,14 @@ import codecs
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 SPACE, NEWLINE, TAB, RETURN = "·", "↵", "⇥", "␍"
+MOST_SEARCHED = 512  # tokens: every one of them is tried as a beginning
 _MARKS = {" ": SPACE, "\n": NEWLINE, "\t": TAB, "\r": RETURN}
 
 
@@ -131,8 +133,13 @@ def join(pieces: Iterable[bytes]) -> str:
 
 
 def written_by(pieces: Sequence[bytes], texts: Sequence[str]) -> list[bool]:
-    """For each token of a prompt, whether any of its bytes lies in one of the reader's texts, found in order."""
+    """For each token of a prompt, whether any of its bytes lies in one of the reader's texts, found in order.
+
+    A text that the tokens do not spell, because the vocabulary lacks a part of it, is where they spell most of it;
+    in a prompt of more than 512 tokens it is not looked for.
+    """
     whole, mine, at = b"".join(pieces), set[int](), 0
+    starts = [0, *np.cumsum([len(piece) for piece in pieces]).tolist()]
     for text in texts:
         data = text.strip().encode("utf-8", "ignore")
         found = whole.find(data, at) if data else -1
@@ -140,8 +147,31 @@ def written_by(pieces: Sequence[bytes], texts: Sequence[str]) -> list[bool]:
         if found >= 0:
             mine.update(range(found, found + len(data)))
             at = found + len(data)
-    ends = np.cumsum([len(piece) for piece in pieces])
-    return [bool(mine.intersection(range(int(end) - len(p), int(end)))) for end, p in zip(ends, pieces, strict=True)]
+        elif data and len(pieces) <= MOST_SEARCHED:
+            mine.update(range(*(starts[place] for place in _nearest(pieces, data))))
+    return [bool(mine.intersection(range(*ends))) for ends in pairwise(starts)]
+
+
+def _nearest(pieces: Sequence[bytes], data: bytes) -> tuple[int, int]:
+    """The tokens, from the first to before the second, that spell the most of a text; (0, 0) if none spells any."""
+    spelt = {(start, end): n for start in range(len(pieces)) for end, n in [_spell(pieces, start, data)] if n}
+    return max(spelt, key=spelt.__getitem__, default=(0, 0))
+
+
+def _spell(pieces: Sequence[bytes], start: int, data: bytes) -> tuple[int, int]:
+    """Where the tokens from `start` on end that spell a text, and how many of its bytes they do spell.
+
+    A token that is not what comes next stands for all that comes before the token after it.
+    """
+    at, place, spelt = 0, start, 0
+    while at < len(data) and place < len(pieces):
+        if data.startswith(pieces[place], at):
+            at, spelt = at + len(pieces[place]), spelt + len(pieces[place])
+        else:
+            after = data.find(pieces[place + 1], at + 1) if place + 1 < len(pieces) else -1
+            at = len(data) if after < 0 else after
+        place += 1
+    return place, spelt
 
 
 def _pieces(data: bytes) -> Iterable[tuple[str, bytes]]:

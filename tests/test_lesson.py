@@ -139,7 +139,7 @@ WORDS = {
     "choosing": {"a": "累", "b": "困", "p_kept": "累, 困"},
     "loop": {"first": "累", "last": "<eos>"},
     "cache": {"held": "8 → 9 → 10", "end": "<eos>"},
-    "formula": {"formula": "2 · 3 · 1 · 10 · 2 · 16 · 4 = 7,680 bytes"},
+    "formula": {"formula": "2 · 3 · 1 · 10 · 2 · 16 · 4 = 7,680"},
     "stopping": {"end": "<eos>", "text": "累。", "before": "。"},
     "time": {"machine": trace("kitten").versions["machine"]},
     "experts": {"token": "total", "chosen": ""},
@@ -220,7 +220,7 @@ def test_what_can_be_tried_gives_the_figures_worked_out_by_hand() -> None:
     assert written(1) == {"n_long": 1, "long_projected": 1, "long_repeated": 1, "long_dots": 1}
     assert written(4)["long_repeated"] == 1 + 2 + 3 + 4
     assert big(32, 8192)["nbytes"] == 1_073_741_824 == 2 * 32 * 1 * 8192 * 8 * 128 * 2
-    assert big(32, 8192)["formula"] == "2 · 32 · 1 · 8192 · 8 · 128 · 2 = 1,073,741,824 bytes"
+    assert big(32, 8192)["formula"] == "2 · 32 · 1 · 8192 · 8 · 128 · 2 = 1,073,741,824"
     assert big(32, 1)["nbytes"] == big(32, 8192)["token_bytes"] == 131_072
     assert paces(parse_times("0.20 0.25")) == pytest.approx(
         {"ttft_ms": 200, "tpot_ms": 50, "decode_tok_s": 20, "request_tok_s": 8}

@@ -100,6 +100,14 @@ def test_the_tokens_that_you_wrote_are_told_from_those_of_the_template() -> None
     assert written_by(pieces, ("not in it", "")) == [False] * 8
 
 
+def test_a_text_that_the_vocabulary_lacks_a_part_of_is_still_yours() -> None:
+    unknown = [b"<bos>", *(word.encode() for word in ("小狗", "吃", "了")), b"<unk>", *(c.encode() for c in "，它很")]
+    assert written_by(unknown, ("小狗吃了苹果，它很",)) == [False, *[True] * 7]
+    in_turns = [b"<s>", b"user:", "小狗".encode(), b"<unk>", b"</s>"]
+    assert written_by(in_turns, ("小狗苹果",)) == [False, False, True, True, False]
+    assert written_by([b"<s>", b"<unk>", b"</s>"], ("苹果",)) == [False] * 3  # nothing says which of them it is
+
+
 def test_an_error_names_its_step_and_its_values_in_the_readers_language() -> None:
     error = NumericalError(N_("The prompt is empty."), N_("Type at least one character.")).at_step(3)
     assert str(error) == "Step 3: The prompt is empty. Type at least one character."

@@ -127,8 +127,8 @@ def test_a_chat_prompt_and_a_longer_text() -> None:
 
 def test_a_larger_model_takes_exactly_a_gibibyte() -> None:
     app = opened(number("formula"))
-    assert app.code[0].value == "2 · 3 · 1 · 10 · 2 · 16 · 4 = 7,680 bytes"
-    assert app.code[1].value == "2 · 32 · 1 · 8192 · 8 · 128 · 2 = 1,073,741,824 bytes"
+    assert app.code[0].value == "2 · 3 · 1 · 10 · 2 · 16 · 4 = 7,680"
+    assert app.code[1].value == "2 · 32 · 1 · 8192 · 8 · 128 · 2 = 1,073,741,824"
     assert "1.00 GiB; each further token adds 128.00 KiB." in texts(app)
     app.slider(key="lesson-layers").set_value(1).run()
     assert "32.00 MiB; each further token adds 4.00 KiB." in texts(app)

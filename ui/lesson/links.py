@@ -43,7 +43,6 @@ def to_attention(run: Trace, layer: int, head: int, position: int) -> Target:
     places: dict[str, Place] = remembered(run, "places", dict)
     whole = (0, len(run.tokens) - 1)
     places["start"] = places["now"] = Place(f"{name}-0", position, "reads", whole, whole)
-    st.session_state.update({"layer": layer, "head": head})
     return "pages/attention_page.py", {"layer": str(layer), "head": str(head), "step": "0"}
 
 
