@@ -40,7 +40,7 @@ class Parting:
     """The first step at which a row and its run alone chose differently.
 
     Attributes:
-        gap: of the two tokens' logits, in the run alone.
+        gap: between the two tokens' logits, in the run alone.
         difference: largest absolute difference of two logits at that step.
     """
 
@@ -168,7 +168,7 @@ class _Row:
         self.difference = max(self.difference, here)
         if token_id != step.token_id:
             values = dict(zip(np.arange(len(logits))[ids].tolist(), step.logits.values.tolist(), strict=True))
-            gap = values[step.token_id] - values.get(token_id, min(values.values()))
+            gap = abs(values[step.token_id] - values.get(token_id, min(values.values())))
             self.parting = Parting(at, gap, here)
 
     def finished(self) -> BatchedRow:
