@@ -70,12 +70,15 @@ def _figure(trace: Trace, states: NDArray[np.uint8], palette: Palette, t: Transl
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=names[state], hoverinfo="skip")
     figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
     _boundary(figure, trace, n_layers, palette, t)
-    figure.update_xaxes(
-        title_text=t("position"), range=[-0.5, n_positions - 0.5], tickformat="d", nticks=12, showgrid=False
-    )
-    figure.update_yaxes(title_text=t("layer"), range=[n_layers - 0.5, -0.5], tickformat="d", nticks=8, showgrid=False)
+    figure.update_xaxes(title_text=t("position"), range=[-0.5, n_positions - 0.5], **_ticks(n_positions, 12))
+    figure.update_yaxes(title_text=t("layer"), range=[n_layers - 0.5, -0.5], **_ticks(n_layers, 8))
     figure.update_layout(height=max(220, min(420, 110 + 9 * n_layers)), margin={"t": 44})
     return figure
+
+
+def _ticks(n: int, most: int) -> dict[str, object]:
+    """Whole numbers along an axis of `n` cells: each of a few, else about `most` of them."""
+    return {"tickformat": "d", "showgrid": False, **({"dtick": 1} if n <= most else {"nticks": most})}
 
 
 def _colours(palette: Palette) -> tuple[str, str, str, str]:

@@ -84,3 +84,10 @@ def test_bars_are_measured_bytes_and_marks_the_formula() -> None:
     assert marks.y.tolist() == [6 * CACHE_BYTES] * 2
     assert list(chart.table["difference"]) == [0, -3 * CACHE_BYTES]
     assert chart.description.startswith("1 of 2 layers hold exactly")
+
+
+def test_a_few_layers_and_positions_are_numbered_one_by_one() -> None:
+    small = cache_grid(run(), 0, palette=Palette.light(), t=str).figure.layout
+    assert (small.xaxis.dtick, small.yaxis.dtick) == (1, 1)
+    long = cache_grid(run(prompt=[1] * 700), 0, palette=Palette.light(), t=str).figure.layout
+    assert (long.xaxis.dtick, long.xaxis.nticks) == (None, 12)
