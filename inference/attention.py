@@ -37,24 +37,26 @@ def attention_weights(
         visible: [Q, K]; what is not visible is exactly 0, and a row that sees nothing is all 0.
         heads: [h] the query heads' numbers; `spec.n_heads` tells how many there are in all.
     """
-    scores = attention_scores(queries, keys, spec, heads)
-    scores = np.where(visible, scores, np.float32(-np.inf))
-    top = scores.max(axis=-1, keepdims=True)
+    weights = attention_scores(queries, keys, spec, heads)  # from here on in place: for long rows memory is the limit
+    np.copyto(weights, np.float32(-np.inf), where=~visible)
+    top = weights.max(axis=-1, keepdims=True)
     sinks = None if spec.sinks is None else spec.sinks[heads][:, None, None]
     if sinks is not None:
         top = np.maximum(top, sinks)
-    weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    weights -= np.where(np.isfinite(top), top, 0)
+    np.exp(weights, out=weights)
     total = weights.sum(axis=-1, keepdims=True)
     if sinks is not None:
         total = total + np.exp(sinks - top)
-    shares: Floats = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-    return shares
+    weights /= np.where(total > 0, total, 1)
+    return weights
 
 
 def attention_scores(queries: Floats, keys: Floats, spec: LayerSpec, heads: NDArray[np.intp]) -> Floats:
     """Scores [h, Q, K] before the mask: q · k times the scale, and soft-capped where the layer does so."""
     of_group = keys[heads // (spec.n_heads // len(keys))]
-    scores = queries @ of_group.transpose(0, 2, 1) * np.float32(spec.scale)
+    scores: Floats = queries @ of_group.transpose(0, 2, 1)
+    scores *= np.float32(spec.scale)
     if spec.softcap is not None:
         scores = np.float32(spec.softcap) * np.tanh(scores / np.float32(spec.softcap))
     return scores

@@ -11,8 +11,13 @@ import os
 import sys
 from pathlib import Path
 
-from streamlit.runtime.pages_manager import PagesManager
-from streamlit.web import cli
+# NumPy's products run on one thread: more of them wait for a core that the browser, another reader or a run is using,
+# which takes longer than the product. PyTorch has threads of its own.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+os.environ |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
+
+from streamlit.runtime.pages_manager import PagesManager  # noqa: E402
+from streamlit.web import cli  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

@@ -1,6 +1,11 @@
 // Weights as colours, and arrays that come as base64.
 
-const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+function bytesOf(text) {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i += 1) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}
 const floatsOf = (text) => new Float32Array(bytesOf(text).buffer);
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -20,11 +25,11 @@ function paint(canvas, n, m, colours, level) {
   canvas.width = m;
   canvas.height = n;
   const image = new ImageData(m, n);
+  const pixels = new Uint32Array(image.data.buffer);
+  const packed = new Uint32Array(new Uint8Array(colours.flatMap((colour) => [...colour, 255])).buffer);
   for (let i = 0; i < n * m; i += 1) {
     const shade = level(i);
-    if (shade === undefined) continue;
-    const [r, g, b] = colours[shade];
-    image.data.set([r, g, b, 255], 4 * i);
+    if (shade !== undefined) pixels[i] = packed[shade];
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
 }

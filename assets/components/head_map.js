@@ -26,15 +26,8 @@ class HeadMap {
 
   build(data) {
     const mosaic = (this.mosaic = JSON.parse(data.mosaic));
-    const levels = bytesOf(mosaic.levels);
-    const colours = ramp(data.colours);
-    const area = mosaic.side * mosaic.side;
-    this.thumbs = mosaic.heads.map(([layer, head], at) => {
-      const from = (layer * mosaic.n_heads + head) * area;
-      const canvas = element("canvas", "", { "aria-hidden": "true" });
-      paint(canvas, mosaic.side, mosaic.side, colours, (i) => (levels[from + i] === HIDDEN ? undefined : levels[from + i]));
-      return this.thumb(canvas, layer, head, at, data.words);
-    });
+    this.root.style.setProperty("--sheet", `url(${this.sheet(mosaic, ramp(data.colours))})`);
+    this.thumbs = mosaic.heads.map(([layer, head], at) => this.thumb(layer, head, at, data.words));
     const grid = element("div", mosaic.ranked ? "grid ranked" : "grid", { role: "group", "aria-label": data.words.label });
     grid.append(...(mosaic.ranked ? this.thumbs : this.inPlace(mosaic, data.words)));
     if (!mosaic.ranked) grid.style.gridTemplateColumns = `auto repeat(${mosaic.n_heads}, minmax(18px, 34px))`;
@@ -42,14 +35,32 @@ class HeadMap {
     this.root.replaceChildren(grid);
   }
 
-  thumb(canvas, layer, head, at, words) {
+  // All thumbnails as one image, layers below each other: hundreds of canvases would slow each frame of the page.
+  sheet({ layers, n_heads: n, side, levels: text }, colours) {
+    const [levels, width] = [bytesOf(text), n * side];
+    const level = (i) => {
+      const [x, y] = [i % width, Math.floor(i / width)];
+      const head = Math.floor(y / side) * n + Math.floor(x / side);
+      const value = levels[(head * side + (y % side)) * side + (x % side)];
+      return value === HIDDEN ? undefined : value;
+    };
+    const canvas = element("canvas");
+    paint(canvas, layers.length * side, width, colours, level);
+    return canvas.toDataURL();
+  }
+
+  thumb(layer, head, at, words) {
     const { layers, groups, notes, bars, ranked } = this.mosaic;
     const place = { layer: layers[layer], head, group: groups[head], note: notes[layer][head] };
     const label = fill(words.head, place);
     const node = element("button", "thumb", { type: "button", "aria-label": label, title: label, tabindex: -1 });
     const bar = element("i");
     bar.style.width = `${100 * bars[layer][head]}%`;
-    node.append(canvas, element("span", "bar", {}, bar));
+    const cells = element("span", "cells", { "aria-hidden": "true" });
+    const share = (i, n) => `${n > 1 ? (100 * i) / (n - 1) : 0}%`;
+    cells.style.backgroundSize = `${100 * this.mosaic.n_heads}% ${100 * layers.length}%`;
+    cells.style.backgroundPosition = `${share(head, this.mosaic.n_heads)} ${share(layer, layers.length)}`;
+    node.append(cells, element("span", "bar", {}, bar));
     if (ranked) node.append(element("span", "name", {}, `${layers[layer]}·${head}`), element("small", "", {}, place.note));
     if (!ranked && head && groups[head] !== groups[head - 1]) node.classList.add("first");
     Object.assign(node.dataset, { at, layer: place.layer, head });

@@ -7,6 +7,8 @@ const DRAG = 6; // pixels from which on a press is a drag
 const GAPS = 64; // so many cells a side still have lines between them
 const LONGEST_TICK = 10;
 const SHADES = 20;
+const LONG = 800; // so many tokens fill their box on any screen
+const REST_MS = 100; // what is out of sight can wait so long
 const TELL_MS = 60; // a held arrow key repeats faster than this
 
 const views = new WeakMap();
@@ -40,12 +42,14 @@ class HeadView {
       this.at = { focus: data.focus, side: data.side, queries: span(data.queries), keys: span(data.keys) };
     }
     if (before?.texts !== data.texts || JSON.stringify(before.words) !== JSON.stringify(data.words)) this.build();
+    this.root.setAttribute("aria-label", data.title);
     this.colours = ramp(data.colours);
     this.paintMatrix();
     this.paintText();
   }
 
   close() {
+    clearTimeout(this.rest);
     this.resized.disconnect();
   }
 
@@ -56,9 +60,7 @@ class HeadView {
   // ---- building -------------------------------------------------------------------------------------------------
 
   build() {
-    const { words } = this.data;
     this.root.setAttribute("role", "group");
-    this.root.setAttribute("aria-label", words.label);
     this.root.replaceChildren(this.buildPlot(), this.buildText());
     this.resized.disconnect();
     this.resized.observe(this.plot);
@@ -107,7 +109,7 @@ class HeadView {
       node.addEventListener("click", () => this.tell({ side }));
       return node;
     });
-    this.text = element("div", "text", { role: "listbox", tabindex: 0, "aria-label": words.text, dir: "ltr" });
+    this.text = element("div", this.texts.length > LONG ? "text long" : "text", { role: "listbox", tabindex: 0, "aria-label": words.text, dir: "ltr" });
     this.chips = this.texts.map((text, at) => {
       const node = element("span", "chip", { role: "option", id: `reads-${at}`, "aria-selected": "false" });
       node.textContent = text || "∅";
@@ -138,7 +140,9 @@ class HeadView {
   paintMatrix() {
     const { queries, keys, words } = this.data;
     const [n, m] = [cells(queries), cells(keys)];
-    const top = this.weights.reduce((most, value) => (value > most ? value : most), 0) || 1;
+    let top = 0;
+    for (const value of this.weights) if (value > top) top = value;
+    top ||= 1;
     const shade = (value) => (Number.isNaN(value) ? undefined : Math.round(255 * Math.sqrt(value / top)));
     paint(this.canvas, n, m, this.colours, (i) => shade(this.weights[i]));
     this.plot.classList.toggle("lined", n <= GAPS && m <= GAPS);
@@ -187,19 +191,41 @@ class HeadView {
     const { top } = this.data;
     const { focus, side } = this.at;
     const most = top.length ? this.line[top[0]] || 1 : 1;
-    for (const [at, chip] of this.chips.entries()) {
-      const weight = this.line[at];
+    this.shade(...this.inSight(), most);
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => this.shade(0, this.chips.length, most), REST_MS);
+    this.mark(focus);
+    this.text.setAttribute("aria-activedescendant", `reads-${focus}`);
+    if (this.inView !== this.chips[focus]) keepInView(this.text, (this.inView = this.chips[focus])); // lays the page out
+    for (const node of this.sides) node.setAttribute("aria-pressed", String(node.dataset.side === side));
+    this.top.replaceChildren(...top.map((at) => this.entry(at, most)));
+  }
+
+  // The tint of some chips: of thousands only those that change are touched, and those in sight before the rest.
+  shade(from, to, most) {
+    for (let at = from; at < to; at += 1) {
+      const [chip, weight] = [this.chips[at], this.line[at]];
       const look = Number.isNaN(weight) ? "hidden" : (Math.round(SHADES * Math.sqrt(weight / most)) / SHADES).toFixed(2);
-      if (chip.look === look) continue; // thousands of chips: only those that change are touched
+      if (chip.look === look) continue;
       chip.look = look;
       chip.classList.toggle("hidden", look === "hidden");
       chip.style.setProperty("--share", look === "hidden" ? 0 : look);
     }
-    this.mark(focus);
-    this.text.setAttribute("aria-activedescendant", `reads-${focus}`);
-    keepInView(this.text, this.chips[focus]);
-    for (const node of this.sides) node.setAttribute("aria-pressed", String(node.dataset.side === side));
-    this.top.replaceChildren(...top.map((at) => this.entry(at, most)));
+  }
+
+  // The first of the chips that can be seen, and the one after the last.
+  inSight() {
+    const { top, bottom } = this.text.getBoundingClientRect();
+    const firstThat = (holds) => {
+      let [low, high] = [0, this.chips.length];
+      while (low < high) {
+        const at = (low + high) >> 1;
+        if (holds(this.chips[at].getBoundingClientRect())) high = at;
+        else low = at + 1;
+      }
+      return low;
+    };
+    return [firstThat((box) => box.bottom >= top), firstThat((box) => box.top > bottom)];
   }
 
   mark(focus) {
@@ -354,9 +380,13 @@ class HeadView {
     this.at = at;
     this.paintFrame();
     this.mark(at.focus);
-    clearTimeout(this.timer);
     this.asked += 1;
-    this.timer = setTimeout(() => this.setStateValue("at", { ...at, run: this.data.run, asked: this.asked }), TELL_MS);
+    clearTimeout(this.timer);
+    const wait = Math.max(0, (this.toldAt ?? 0) + TELL_MS - performance.now());
+    this.timer = setTimeout(() => {
+      this.toldAt = performance.now();
+      this.setStateValue("at", { ...at, run: this.data.run, asked: this.asked });
+    }, wait);
   }
 }
 

@@ -1,6 +1,7 @@
 // The token strip and its transport. Every text is set as text, never as markup: a token can be anything.
 
 const PACES = { 1: 2, 4: 8 }; // steps a second at 1× and 4×
+const LONG = 800; // so many tokens fill the strip on any screen
 const TELL_PLAYING_MS = 400; // the charts redraw in about a third of a second
 const TELL_STEPPING_MS = 150; // a held arrow key repeats faster than this
 
@@ -161,6 +162,9 @@ class Player {
     }
     this.strip.append(added);
     this.addEnd();
+    const long = this.data.height && this.chips.length > LONG;
+    this.strip.classList.toggle("long", Boolean(long));
+    this.strip.style.height = long ? `${this.data.height}px` : "";
     if (!this.data.live) this.mark(0, this.chips.length);
   }
 

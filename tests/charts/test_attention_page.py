@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from charts.attention_head import HeadView, head_view, stages_chart
+from charts.attention_head import HeadView, head_view
+from charts.attention_stages import stages_view
 from charts.base import Palette
 from charts.heads import HIDDEN, mosaic
 from charts.masks import compared_masks, example_chart, used_mask
@@ -58,22 +59,25 @@ def test_a_pooled_table_names_ranges_of_positions() -> None:
     assert table.columns[1] == "3–5"
 
 
-@pytest.mark.parametrize("palette", PALETTES, ids=["light", "dark"])
-def test_stages_are_four_panels_whose_ticks_are_escaped_and_whose_hidden_cells_are_empty(palette: Palette) -> None:
+def test_stages_are_four_panels_whose_names_are_literal_and_whose_hidden_cells_are_empty() -> None:
     trace = run(prompt=AWKWARD, chosen=(8, 1))
     found = stages(LayerRows(trace, 1), 3, np.arange(0, 4), np.arange(0, 5))
-    chart = stages_chart(trace, found, palette=palette, t=str)
-    names = [note.text for note in chart.figure.layout.annotations]
-    assert names == ["q · k", "× 0.25", "masked", "softmax"]
-    assert chart.figure.layout.xaxis.ticktext[:3] == ("&lt;b&gt;x&lt;/b&gt; 0", "&amp;lt; 1", "&lt;br&gt; 2")
-    products, scaled, masked, softmax = (np.array(panel.z) for panel in chart.figure.data)
-    np.testing.assert_allclose(scaled, products * 0.25, rtol=1e-6)
+    shown = stages_view(trace, found, t=str)
+    assert [panel.name for panel in shown.panels] == ["q · k", "× 0.25", "masked", "softmax"]
+    assert shown.keys[:3] == ["<b>x</b> 0", "&lt; 1", "<br> 2"]
+    products, scaled, masked, softmax = (panel.shades for panel in shown.panels)
+    np.testing.assert_allclose(scaled, products, rtol=1e-6)  # the scale is the same for all, and so are the shades
     hidden = ~np.tri(4, 5, dtype=bool)
     assert np.array_equal(np.isnan(masked), hidden)
     assert np.array_equal(np.isnan(softmax), hidden)
-    np.testing.assert_allclose(softmax[~hidden], by_hand(trace, 1, 1, 3)[:4, :5][~hidden], atol=1e-6)
-    assert chart.figure.data[2].text[0][1] == "−∞"
-    assert len(chart.table) == 20
+    right = by_hand(trace, 1, 1, 3)[:4, :5]
+    np.testing.assert_allclose(softmax[~hidden], (right / right[~hidden].max())[~hidden], atol=1e-5)
+    assert shown.panels[3].words == [
+        [f"{right[q, k]:.3f}" if k <= q else "" for k in range(5)] for q in range(4)
+    ]  # fmt: skip
+    assert shown.panels[2].words[0][1] == "−∞"
+    assert np.nanmax(np.abs(products)) == 1
+    assert len(shown.table) == 20
 
 
 def test_heads_in_place_stand_layer_by_layer_and_show_their_groups() -> None:

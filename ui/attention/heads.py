@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import streamlit as st
 
 from charts import heads as maps
-from charts.attention_head import head_view, stages_chart
+from charts.attention_head import head_view
+from charts.attention_stages import stages_view
 from inference.attention_rows import LayerRows, axis_of, n_fed, pooled, recorded_layers, stages
 from inference.errors import N_, TraceError
 from inference.head_measures import MEASURES, HeadMap, head_map
 from inference.trace import Floats, Trace
 from ui import session
-from ui.attention.memory import remembered
-from ui.cards import chart_card, drawn_card
+from ui.attention.memory import known, remembered
+from ui.cards import drawn_card
 from ui.components import head_map as map_component
 from ui.components import head_view as view_component
+from ui.components.head_stages import head_stages
 from ui.components.head_view import Place, place_of
 from ui.i18n import _, error_text, note_text, sentences
 
-VIEW = "head-view"
+VIEW, MAP = "head-view", "map"
 PAIRS = 6  # queries and keys of the four stages
 ORDERS = {"place": N_("in place"), "highest": N_("highest first"), "lowest": N_("lowest first")}
 KEYS = {"nearest": N_("nearest keys"), "strongest": N_("strongest keys"), "first": N_("first keys")}
 
 
+@st.fragment
 def heads(trace: Trace, step: int) -> None:
     """The map beside one head; what the run does not hold is said instead."""
     layers = recorded_layers(trace)
@@ -36,10 +40,14 @@ def heads(trace: Trace, step: int) -> None:
         return
     layer, head, measure, order = _controls(trace, layers)
     left, right = st.columns([4, 11])
-    with left:
-        _map(trace, layer, head, measure, order)
-    with right:
-        _head(trace, step, layer, head)
+    parts = [
+        (left, partial(_map, trace, layer, head, measure, order)),
+        (right, partial(_head, trace, step, layer, head)),
+    ]
+    # the map is what a reader who has just come waits for; after a click on it, it is the head
+    for column, draw in reversed(parts) if known(trace, MAP) else parts:
+        with column:
+            draw()
 
 
 def _why_none(trace: Trace) -> str:
@@ -69,7 +77,7 @@ def layer_choice(layers: tuple[int, ...]) -> int:
 
 
 def _map(trace: Trace, layer: int, head: int, measure: str, order: str) -> None:
-    found: HeadMap = remembered(trace, "map", lambda: head_map(trace))
+    found: HeadMap = remembered(trace, MAP, lambda: head_map(trace))
     mosaic = maps.mosaic(found, measure, order, t=_)
 
     def pick(layer: int, head: int) -> None:
@@ -133,7 +141,12 @@ def _stages(trace: Trace, rows: LayerRows, head: int, line: Floats, place: Place
     except TraceError as error:
         st.text(error_text(error))
         return
-    chart_card(stages_chart(trace, found, palette=session.palette(), t=_), "stages", t=_)
+    view = stages_view(trace, found, t=_)
+
+    def draw() -> None:
+        head_stages(view, palette=session.palette(), key="head-stages")
+
+    drawn_card(view.title, view.description, view.table, "stages", draw, t=_)
 
 
 def _stage_keys(which: str, line: Floats, place: Place, n: int) -> np.ndarray:

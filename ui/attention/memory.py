@@ -23,6 +23,12 @@ class _Memory:
     found: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
 
 
+def known(trace: Trace, key: Hashable) -> bool:
+    """Whether it need not be made for this run."""
+    memory: _Memory | None = st.session_state.get("_attention")
+    return memory is not None and memory.trace() is trace and key in memory.found
+
+
 def remembered(trace: Trace, key: Hashable, make: Callable[[], T], most: int = MOST) -> T:
     """What `make` gives for this run and key, made once while it is among the latest."""
     memory: _Memory | None = st.session_state.get("_attention")

@@ -65,6 +65,7 @@ def head_view(
     data = {
         "run": place.run,
         "asked": place.asked,
+        "title": view.title,
         "texts": json.dumps([token.display for token in tokens], ensure_ascii=False),
         "n_prompt": n_prompt,
         "weights": base64.b64encode(view.weights.astype(np.float32).tobytes()).decode(),
@@ -96,7 +97,6 @@ def _ignore() -> None:
 def _words(t: Translate) -> dict[str, str]:
     """The component's texts; `{…}` is filled in by its script."""
     return {
-        "label": t("One head"),
         "in": t("Zoom in"),
         "out": t("Zoom out"),
         "whole": t("Whole"),
