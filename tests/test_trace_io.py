@@ -98,6 +98,7 @@ def test_the_demo_run_is_small_and_whole() -> None:
     assert path.stat().st_size <= 2 * 2**20
     trace = Trace.load(path)
     assert (trace.model.name, trace.finish.reason) == ("SmolLM2 135M Instruct", "eos")
+    assert "cores" in trace.versions["machine"]
     assert "".join(s.text for s in trace.steps) == trace.text
     assert trace.attention(3, 0).sum() == pytest.approx(9, abs=1e-4)  # nine heads, one row each
 
