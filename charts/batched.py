@@ -69,7 +69,7 @@ def _grid(states: np.ndarray, texts: np.ndarray, first: int, palette: Palette, t
     figure = base_figure(palette)
     light = palette.mode == "light"
     colours = ("#e3e1dc", "#b1a8f7", "#3d2fa5", "#c96a06") if light else ("#2b2f3d", "#4b4299", "#ddd6fe", "#fbbf24")
-    names = [t(name) for name in NAMES]
+    names = [t(NAMES[state]) for state in range(len(NAMES))]
     labels = np.array([[names[state] for state in row] for row in states], dtype=object)
     x = np.arange(first, first + states.shape[1])
     figure.add_heatmap(

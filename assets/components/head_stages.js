@@ -5,7 +5,8 @@ export default function ({ data, parentElement }) {
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", data.title);
   const colours = { shares: ramp(data.sequential), signed: ramp(data.diverging) };
-  root.replaceChildren(...data.panels.map((panel) => matrix(panel, data, panel.shares ? colours.shares : colours.signed)));
+  const panels = data.panels.map((panel) => matrix(panel, data, panel.shares ? colours.shares : colours.signed));
+  root.replaceChildren(element("div", "panels", {}, ...panels));
 }
 
 function matrix({ name, words, levels }, { queries, keys }, colours) {
