@@ -106,20 +106,24 @@ def force(
         MemoryLimitError: there is not enough memory for the passes.
     """
     fed = np.array(ids, dtype=np.int64)
-    size = _check_length(model, len(fed))
+    size = chunk_size(model, len(fed))
     cache, parts = model.forward.new_cache(), []
     for start in range(0, len(fed), size):
         if cancelled():
             return None
-        logits = _logits(model, fed[start : start + size], cache)
+        logits = logits_of(model, fed[start : start + size], cache)
         parts.append(_score(logits, fed[start + 1 : start + size + 1], start))
         progress(min(1.0, (start + size) / len(fed)))
     joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
     return Forcing(model.facts.name, model.tokenizer.vocabulary, fed, *joined)
 
 
-def _check_length(model: LoadedModel, n: int) -> int:
-    """How many positions can be fed at a time."""
+def chunk_size(model: LoadedModel, n: int) -> int:
+    """How many of a text's n positions are fed at a time, so that the memory for their logits is bounded.
+
+    Raises:
+        RequestError: as `force`.
+    """
     if n < 2:
         raise RequestError(
             N_("The text has {n} tokens; scoring needs at least 2, one to read and one to guess."),
@@ -142,8 +146,12 @@ def _check_length(model: LoadedModel, n: int) -> int:
     return max(1, min(CHUNK, CHUNK_BYTES // row)) if model.forward.takes_chunks else n
 
 
-def _logits(model: LoadedModel, ids: NDArray[np.int64], cache: Any) -> NDArray[np.float32]:
-    """[Q, V] logits of positions fed after what is in the cache."""
+def logits_of(model: LoadedModel, ids: NDArray[np.int64], cache: Any) -> NDArray[np.float32]:
+    """[Q, V] logits of positions fed after what is in the cache.
+
+    Raises:
+        MemoryLimitError: there is not enough memory for the pass.
+    """
     from inference.loop import is_out_of_memory
     from inference.recorder import Recorder
 
