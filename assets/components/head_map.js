@@ -8,6 +8,10 @@ export default function ({ data, parentElement, setStateValue }) {
   let map = maps.get(parentElement);
   if (!map) maps.set(parentElement, (map = new HeadMap(parentElement.querySelector(".head_map"))));
   map.update(data, setStateValue);
+  return () => {
+    map.close();
+    maps.delete(parentElement);
+  };
 }
 
 class HeadMap {
@@ -26,7 +30,7 @@ class HeadMap {
 
   build(data) {
     const mosaic = (this.mosaic = JSON.parse(data.mosaic));
-    this.root.style.setProperty("--sheet", `url(${this.sheet(mosaic, ramp(data.colours))})`);
+    this.paintSheet(mosaic, ramp(data.colours));
     this.thumbs = mosaic.heads.map(([layer, head], at) => this.thumb(layer, head, at, data.words));
     const grid = element("div", mosaic.ranked ? "grid ranked" : "grid", { role: "group", "aria-label": data.words.label });
     grid.append(...(mosaic.ranked ? this.thumbs : this.inPlace(mosaic, data.words)));
@@ -36,7 +40,7 @@ class HeadMap {
   }
 
   // All thumbnails as one image, layers below each other: hundreds of canvases would slow each frame of the page.
-  sheet({ layers, n_heads: n, side, levels: text }, colours) {
+  paintSheet({ layers, n_heads: n, side, levels: text }, colours) {
     const [levels, width] = [bytesOf(text), n * side];
     const level = (i) => {
       const [x, y] = [i % width, Math.floor(i / width)];
@@ -46,7 +50,15 @@ class HeadMap {
     };
     const canvas = element("canvas");
     paint(canvas, layers.length * side, width, colours, level);
-    return canvas.toDataURL();
+    canvas.toBlob((image) => {
+      this.close();
+      this.address = URL.createObjectURL(image); // short: every thumbnail's style is made with it
+      this.root.style.setProperty("--sheet", `url(${this.address})`);
+    });
+  }
+
+  close() {
+    if (this.address) URL.revokeObjectURL(this.address);
   }
 
   thumb(layer, head, at, words) {
