@@ -132,6 +132,7 @@ class Generation:
             element=model.element,
             left_out=self.left_out,
             versions={**versions(), "machine": machine(model.forward.device)},
+            taken_over=0 if self._start is None else min(len(self._start.steps) + 1, len(self.steps)),
         )
 
     def _run(self) -> Generator[StepRecord, None, None]:

@@ -104,12 +104,12 @@ def speed(trace: Trace, count_eos: bool = True) -> Speed:
 def taken_over(trace: Trace) -> int:
     """How many of the first steps have the times of another run, which this one left as a branch.
 
-    They end with the token that was put in, and where the clock starts anew.
+    A run file that does not tell it shows it by tokens that were put in, and by a clock that starts anew.
     """
     forced = [step.index + 1 for step in trace.steps if step.decision.forced]
     at_s = trace.timing.at_s if trace.steps else np.zeros(0)
     back = (np.flatnonzero(np.diff(at_s) <= 0) + 1).tolist()
-    return max([0, *forced, *back])
+    return max([trace.taken_over, *forced, *back])
 
 
 def parse_times(text: str) -> Speed:

@@ -216,6 +216,8 @@ class Trace:
         left_out: sentences that say what was not recorded, and why.
         element: `"float32"`, `"float16"` or `"bfloat16"`, of the stored queries, keys and hidden states.
         versions: of the libraries; and under `"machine"` the name of the machine that made the run.
+        taken_over: how many of the first steps are another run's, with the times that they had there: of a branch those
+            before it, and the one where it leaves.
     """
 
     model: ModelFacts
@@ -232,6 +234,7 @@ class Trace:
     element: str = "float32"
     left_out: tuple[Note, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    taken_over: int = 0
 
     @property
     def n_prompt(self) -> int:

@@ -63,7 +63,15 @@ class Reader:
             element=str(header["element"]),
             left_out=tuple(_note(n) for n in header["left_out"]),
             versions={str(k): str(v) for k, v in header["versions"].items()},
+            taken_over=self._taken_over(),
         )
+
+    def _taken_over(self) -> int:
+        """Files of the first days do not tell it; `inference.metrics.taken_over` looks for it then."""
+        taken_over = self._header.get("taken_over", 0)
+        if type(taken_over) is not int or not 0 <= taken_over <= self._n:
+            raise ValueError(f"{taken_over} of its {self._n} steps are another run's")
+        return taken_over
 
     def _take(self, name: str, shape: tuple[int | None, ...], *dtypes: Any) -> NDArray[Any]:
         """A tensor of the right shape (`None`: any extent) and type."""

@@ -50,6 +50,7 @@ def _header(trace: Trace) -> dict[str, Any]:
         "element": trace.element,
         "left_out": [{"template": n.template, "values": dict(n.values)} for n in trace.left_out],
         "versions": dict(trace.versions),
+        "taken_over": trace.taken_over,
         "texts": [step.text for step in trace.steps],
         "removed": [step.decision.removed for step in trace.steps],
         "passes_s": [step.timing.passes_s for step in trace.steps],

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 
-from inference.engine import Generation
-from inference.errors import RequestError, TraceError
-from inference.metrics import parse_times, speed, taken_over
+from inference.branch import branch, with_settings
+from inference.engine import Generation, generate
+from inference.errors import RequestError, TraceError, TraceFileError
+from inference.metrics import Speed, parse_times, speed, taken_over
 from inference.request import GenerationRequest
 from inference.sampling import SamplingParams
 from inference.stopping import Finish
 from inference.trace import Trace
+from inference.trace_io import dump, load
 from tests.charts.runs import run
 from tests.scripted import tiny_model
 
@@ -121,3 +124,70 @@ def test_a_recorded_run_on_a_clock_that_gives_a_second_a_reading() -> None:
     assert found.itl_s[0] == found.itl_s[1] == found.tpot_s == int(found.itl_s[0]) > 0
     assert found.prefill_s == 1.0
     assert generation.trace().versions["machine"]
+
+
+ASKED = GenerationRequest(prompt="ab", max_new_tokens=5, sampling=SamplingParams(greedy=True), ignore_eos=True)
+
+
+def ticking(generation: Generation, first: float = 1) -> Generation:
+    """A run on a clock that gives a second a reading, `first` at its first reading after the start at 0."""
+    ticks = count(first)
+    generation.began, generation.clock = 0.0, lambda: float(next(ticks))
+    return generation
+
+
+def of_branch(generation: Generation, first: float) -> tuple[Trace, Speed]:
+    """A branch on its own clock, driven to its end, and its figures."""
+    list(ticking(generation, first))
+    return generation.trace(), speed(generation.trace())
+
+
+def test_a_branch_at_the_first_step_has_only_the_tokens_after_it_to_count() -> None:
+    left = ticking(generate(tiny_model(), ASKED))
+    list(left)
+    # a step reads the clock as it begins, around its pass, after it and after the choice: token 1 at 1 + 4 seconds
+    assert left.trace().timing.at_s.tolist() == [5, 11, 17, 23, 29]
+    assert taken_over(left.trace()) == 0
+    for cache in (None, left.cache):
+        trace, found = of_branch(branch(tiny_model(), left.trace(), 0, 7, cache), first=100)
+        assert trace.timing.at_s.tolist() == [5, 104, 110, 116, 122]
+        assert (taken_over(trace), found.n, found.at_s.tolist()) == (1, 4, [104, 110, 116, 122])
+        assert (found.ttft_s, found.prefill_s, found.prefill_tok_s, found.request_tok_s) == (None, None, None, None)
+        assert (found.tpot_s, found.decode_tok_s) == (6, pytest.approx(1 / 6))
+
+
+def test_a_branch_at_a_later_step_counts_from_its_own_first_pass_with_the_cache_reused() -> None:
+    left = ticking(generate(tiny_model(), ASKED))
+    list(left)
+    trace, found = of_branch(branch(tiny_model(), left.trace(), 2, 7, left.cache), first=1)
+    assert trace.timing.at_s.tolist() == [5, 11, 17, 5, 11]
+    assert (taken_over(trace), found.n, found.ttft_s, found.prefill_s, found.tpot_s) == (3, 2, None, None, 6)
+
+
+def test_other_settings_that_part_at_the_first_step_leave_no_ttft_even_if_the_clock_seems_to_go_on() -> None:
+    left = ticking(generate(tiny_model(), ASKED))
+    list(left)
+    first_token = left.steps[0].token_id
+    others = SamplingParams(greedy=True, suppress_tokens=(first_token,))
+    generation = with_settings(tiny_model(), left.trace(), others)
+    trace, found = of_branch(generation, first=100)
+    assert (trace.steps[0].token_id == first_token, trace.steps[0].decision.forced) == (False, False)
+    assert trace.timing.at_s.tolist() == [5, 104, 110, 116, 122]  # the first one is the other run's
+    assert (found.taken_over, found.n, found.ttft_s, found.request_tok_s) == (1, 4, None, None)
+    assert taken_over(load(dump(trace))) == 1
+
+
+def test_a_branch_that_only_puts_a_token_in_has_no_time_of_its_own() -> None:
+    left = ticking(generate(tiny_model(), ASKED))
+    next(left)
+    generation = branch(tiny_model(), left.trace(), 0, 7, max_new_tokens=1)
+    assert len(list(generation)) == 1
+    with pytest.raises(TraceError, match="no token whose time can be counted"):
+        speed(generation.trace())
+
+
+def test_a_run_file_whose_count_of_taken_over_steps_cannot_be_is_refused() -> None:
+    trace = timed(0.2, 0.3)
+    for wrong in (3, -1):
+        with pytest.raises(TraceFileError, match="another run's"):
+            load(dump(replace(trace, taken_over=wrong)))

@@ -59,6 +59,14 @@ def test_the_timeline_says_what_took_most_and_that_a_queue_is_not_known() -> Non
     assert "queue" not in timeline(recorded(), 0.2, **LOOK).description
 
 
+def test_a_branch_shows_no_prefill_and_none_of_the_steps_it_took_over_only_its_own_wait() -> None:
+    for first in (1, 2):  # left at step 0 and at step 1; nothing but the count tells it
+        found = {part.name: part.spans for part in parts(replace(recorded(), taken_over=first), 0.3, str)}
+        assert list(found) == ["queue and loading", "tokenise", "decode", "choose", "record"]
+        np.testing.assert_allclose(found["decode"], [[0.103, 0.124], [0.127, 0.149]][first - 1 :])
+        assert len(found["choose"]) == len(found["record"]) == 3 - first
+
+
 def test_the_lessons_times_are_shown_as_200_ms_50_ms_and_20() -> None:
     found = typed_metrics(parse_times("0.20 0.25"), str)
     assert [(metric.label, metric.value) for metric in found] == [
