@@ -85,6 +85,7 @@ class TwoTypes:
 
     Attributes:
         tokens: the T tokens that were fed to both, the first `n_prompt` of them the prompt.
+        n_cached: positions in both caches at the end of the greedy texts, whose last token is never fed.
         likeliest: [T] pairs: the likeliest next token of each type.
     """
 
@@ -95,6 +96,7 @@ class TwoTypes:
     tokens: tuple[Token, ...]
     likeliest: tuple[tuple[Token, Token], ...]
     n_prompt: int
+    n_cached: int
 
     @property
     def parting(self) -> int | None:
@@ -146,6 +148,7 @@ def compare(
         tokens=tuple(token(int(i)) for i in ids),
         likeliest=tuple((token(int(a)), token(int(b))) for a, b in found.first_ids),
         n_prompt=len(prompt),
+        n_cached=len(prompt) + WARM_STEPS + len(sides[0].step_s),
     )
 
 

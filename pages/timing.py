@@ -5,6 +5,7 @@ from __future__ import annotations
 from inference.errors import N_
 from ui import frame, live, session
 from ui.i18n import _
+from ui.timing.element_types import element_types
 from ui.timing.request import request
 from ui.timing.roof import roof
 from ui.timing.serving import serving
@@ -13,6 +14,7 @@ from ui.timing.sweeps import sweeps
 PARTS = {
     "request": (N_("This run"), request),
     "sweeps": (N_("On this machine"), sweeps),
+    "types": (N_("Element types"), element_types),
     "serving": (N_("Batching and serving"), serving),
     "roof": (N_("Roofline"), roof),
 }

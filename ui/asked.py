@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from inference.errors import N_, InferenceError, RequestError
 from inference.request import GenerationRequest, RecordOptions
 from inference.sampling_params import SamplingParams
+from ui.model_key import ELEMENTS, FLOAT32
 
 PARTS = {
     "logits": N_("logits"),
@@ -33,6 +34,7 @@ class Asked:
     """
 
     model: str = "smollm2-135m"
+    element: str = FLOAT32
     prompt: str = ""
     chat: bool = True
     system: str = ""
@@ -109,7 +111,11 @@ def _fits(name: str, value: Any) -> bool:
         asked.request(0)
     except (InferenceError, TypeError, ValueError, AttributeError):
         return False
-    kinds = {"decoding": value in ("checkpoint", "greedy", "random"), "record": set(asked.record) <= set(PARTS)}
+    kinds = {
+        "element": value in ELEMENTS,
+        "decoding": value in ("checkpoint", "greedy", "random"),
+        "record": set(asked.record) <= set(PARTS),
+    }
     kinds["turns"] = all(role in ROLES and isinstance(text, str) for role, text in asked.turns)
     kinds |= {"chat": isinstance(value, bool), "include_stop": isinstance(value, bool)}
     return kinds.get(name, True)

@@ -10,6 +10,7 @@ from inference.sampling_steps import DRAWING
 from inference.trace import Trace
 from ui.i18n import LANGUAGES, _, language
 from ui.literal import literal
+from ui.model_key import FLOAT32
 
 
 def title_row(trace: Trace, title: str) -> None:
@@ -37,13 +38,15 @@ def part(key: str, names: Mapping[str, str]) -> str:
 
 
 def facts(trace: Trace) -> list[tuple[str, str]]:
-    """What made the run: model, decoding, seed; each with the colour of its badge."""
-    sampling = trace.sampling
+    """What made the run: model, element type unless float32, decoding, seed; each with the colour of its badge."""
+    sampling, model = trace.sampling, [(trace.model.name, "violet")]
+    if trace.model.dtype != FLOAT32:
+        model.append((trace.model.dtype, "orange"))
     if sampling.is_greedy:
-        return [(trace.model.name, "violet"), (_("greedy"), "blue")]
+        return [*model, (_("greedy"), "blue")]
     settings = [f"{name} {getattr(sampling, name):g}" for name, _step in sampling.steps() if name in DRAWING]
     return [
-        (trace.model.name, "violet"),
+        *model,
         (" · ".join(settings) or _("random"), "blue"),
         (_("seed {seed}", seed=sampling.seed), "gray"),
     ]

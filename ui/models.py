@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inference.errors import MemoryLimitError
+from ui.model_key import FLOAT32, parted
 
 if TYPE_CHECKING:
     from inference.models import LoadedModel
@@ -16,17 +17,18 @@ if TYPE_CHECKING:
 MAX_LOADED = 2
 
 
-def _load(name: str, progress: Callable[[str], None]) -> LoadedModel:
+def _load(key: str, progress: Callable[[str], None]) -> LoadedModel:
     from inference.models import load_model  # imports torch: not before a model is asked for
 
-    return load_model(name, progress=progress)
+    name, element = parted(key)
+    return load_model(name, dtype="auto" if element == FLOAT32 else element, progress=progress)
 
 
 class ModelStore:
-    """Loaded models by name, the least recently used one released first.
+    """Loaded models by key, see `ui.model_key`, the least recently used one released first.
 
     Args:
-        load: loads a model by name, telling its progress.
+        load: loads a model by its key, telling its progress.
     """
 
     def __init__(self, load: Callable[..., LoadedModel] | None = None) -> None:

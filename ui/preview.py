@@ -18,6 +18,7 @@ from inference.tokens import written_by
 from ui import session
 from ui.asked import PARTS, Asked
 from ui.i18n import _, error_text, note_text
+from ui.model_key import model_key
 
 if TYPE_CHECKING:
     from inference.models import LoadedModel
@@ -27,7 +28,7 @@ ORIGINS = {"yours": N_("yours"), "checkpoint": N_("checkpoint"), "default": N_("
 
 def preview(asked: Asked) -> None:
     """The three tables, or a sentence where the model is not loaded yet."""
-    model = session.models().loaded(asked.model)
+    model = session.models().loaded(model_key(asked.model, asked.element))
     if model is None:
         st.text(_("The model is not loaded yet; it is loaded by the first run."))
         return

@@ -8,12 +8,13 @@ from typing import Any
 import streamlit as st
 
 from inference.catalogue import default, entries
-from inference.errors import N_, InferenceError
+from inference.errors import N_, InferenceError, RequestError
 from inference.trace import Trace
 from ui import session
 from ui.asked import PARTS, ROLES, Asked, from_link, link
 from ui.i18n import _, error_text
 from ui.limits import MIB
+from ui.model_key import ELEMENTS, FLOAT32, model_key, why_not
 from ui.preview import preview
 from ui.worker import Job, asking
 
@@ -121,6 +122,9 @@ def _begin() -> None:
     st.session_state["max_new_tokens"] = min(st.session_state["max_new_tokens"], session.limits().new_tokens)
     if not session.limits().allows(st.session_state["model"]):
         st.session_state["model"] = session.limits().allowed()[0].id
+    if st.session_state["element"] != FLOAT32 and (reason := why_not()):
+        st.session_state["element"] = FLOAT32
+        session.complain(RequestError(reason))
     st.session_state["run at once"] = st.query_params.get("run") == "1" and session.job() is None
 
 
@@ -149,7 +153,8 @@ def _submit() -> None:
         session.complain(error)
         return
     start = asking(request, limits.check_prompt)
-    session.submit(Job(session.session_id(), asked.model, start, request.max_new_tokens))
+    key = model_key(asked.model, asked.element)
+    session.submit(Job(session.session_id(), key, start, request.max_new_tokens))
 
 
 def _conversation() -> None:
@@ -175,6 +180,7 @@ def _remove_turn() -> None:
 
 
 def _settings() -> None:
+    _element()
     st.number_input(_("New tokens"), 1, session.limits().new_tokens, key="max_new_tokens", **KEEP)
     st.segmented_control(
         _("Decoding"), list(DECODING), format_func=lambda name: _(DECODING[name]), key="decoding", required=True, **KEEP
@@ -195,6 +201,17 @@ def _settings() -> None:
     st.pills(
         _("Record"), list(PARTS), format_func=lambda part: _(PARTS[part]), selection_mode="multi", key="record", **KEEP
     )
+
+
+def _element() -> None:
+    """The element type, where the processor can choose it; else why it cannot."""
+    if reason := why_not():
+        st.text(_(reason))
+        return
+    st.segmented_control(
+        _("Element type"), list(ELEMENTS), key="element", required=True, **KEEP,
+        help=_("bfloat16 takes half the bytes and keeps 8 of 24 significant bits; “Prefill and decode” measures both."),
+    )  # fmt: skip
 
 
 def _examples() -> None:

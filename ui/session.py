@@ -17,6 +17,7 @@ from inference.catalogue import default, entries
 from inference.errors import N_, InferenceError, TraceError
 from inference.trace import Trace
 from ui.limits import Limits, read
+from ui.model_key import ELEMENTS, FLOAT32, instructions, model_key, parted
 from ui.models import ModelStore
 from ui.shelf import Shelf
 from ui.worker import GRACE_S, Job, Work, Worker
@@ -203,7 +204,7 @@ def trace() -> Trace:
 
 
 def model_name(on_show: Trace) -> str:
-    """The name by which the model of the run on show is loaded here.
+    """The key by which the model of the run on show is loaded here, in the element type of the run.
 
     Raises:
         TraceError: it is not known here, because the run was made elsewhere.
@@ -211,14 +212,16 @@ def model_name(on_show: Trace) -> str:
     """
     parent = shown()
     made_here = parent is not None and parent.model_name  # not the demo, and not opened from a file
-    name = made_here or {entry.name: entry.id for entry in entries().values()}.get(on_show.model.name)
+    listed = {entry.name: entry.id for entry in entries().values()}.get(on_show.model.name)
+    choice = on_show.model.dtype in ELEMENTS and instructions()
+    name = made_here or (listed and model_key(listed, on_show.model.dtype if choice else FLOAT32))
     if not name:
         raise TraceError(
             N_("{name} is not in the catalogue, so it cannot be run here."),
             N_("Run a prompt with a model of the list first."),
             name=on_show.model.name,
         )
-    limits().check_model(name)
+    limits().check_model(parted(name)[0])
     return name
 
 

@@ -42,7 +42,7 @@ class Job:
     """One run on its way from the click to its trace, or one piece of work on its way to its result.
 
     Attributes:
-        model_name: by which it is loaded; empty for a run from a file.
+        model_name: by which it is loaded, with its element type, see `ui.model_key`; empty for a run from a file.
         key: unguessable name, by which a reloaded page finds its run again.
         start: makes the generation once the model is there; given up then, because it may hold another run's cache.
         n_new: most tokens of the run; for other work, the tokens whose time it takes, for those who wait behind it.

@@ -43,7 +43,7 @@ SWEEPS = {
 
 
 def with_sweeps(*names: str, **state: Any) -> AppTest:
-    kept = {(f"sweep {name}", MODEL): SWEEPS[name] for name in names}
+    kept = {(f"sweep {name}", "smollm2-135m"): SWEEPS[name] for name in names}
     return opened("serving", measured=kept, **state)
 
 

@@ -17,7 +17,7 @@ from ui.timing.sweeps import lengths
 from ui.worker import Job
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("request", "sweeps", "serving", "roof")
+PARTS = ("request", "sweeps", "types", "serving", "roof")
 
 
 def opened(part: str = "request", **state: object) -> AppTest:

@@ -53,7 +53,7 @@ def batched(trace: Trace, costs: StepCosts | None) -> None:
         else:
             fed = 2 * TOKENS_A_STEP * sum(request.max_new_tokens for request in requests)
             measure_button("batched", _("Run the batch"), trace, _work(requests), fed)
-    found: BatchedRun | None = measured("batched", trace.model.name, _("Running the batch, and each row alone"))
+    found: BatchedRun | None = measured("batched", trace, _("Running the batch, and each row alone"))
     if found is not None:
         _show(found, costs)
 

@@ -45,16 +45,16 @@ def queue_measurement(name: str, trace: Trace, work: Work, n_tokens: int) -> Non
     session.ask_model(name, trace, n_tokens // TOKENS_A_STEP, work)
 
 
-def measured(name: str, model: str, doing: str) -> Any:
-    """The latest good measurement of a model; while one goes on, how far it is; of a bad one, why."""
+def measured(name: str, trace: Trace, doing: str) -> Any:
+    """The latest good measurement of the model of a run that `can_run`; while one goes on, its share; why it failed."""
     job, kept = session.work(name), st.session_state.setdefault("measured", {})
     if job is not None and not job.ended:
         follow_work(job, doing)
     elif job is not None and job.result is not None:
-        kept[name, job.result.place.model] = job.result
+        kept[name, job.model_name] = job.result
     elif job is not None:
         _complain(job.error)
-    return kept.get((name, model))
+    return kept.get((name, session.model_name(trace)))
 
 
 def _complain(error: InferenceError | None) -> None:

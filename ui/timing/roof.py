@@ -61,7 +61,7 @@ def _this_machine(trace: Trace) -> None:
         usual = offered.index(USUAL) if USUAL in offered else 0
         n = st.selectbox(_("Prompt tokens"), offered, usual, key="roof-tokens", width=160)
         measure_button("roof", _("Measure this machine"), trace, _work(trace, n), n * PASSES)
-    found: Roof | None = measured("roof", trace.model.name, _("Measuring bandwidth, throughput, prefill and decode"))
+    found: Roof | None = measured("roof", trace, _("Measuring bandwidth, throughput, prefill and decode"))
     if found is not None:
         chart_card(roofline(found, palette=session.palette(), t=_), "roofline", t=_)
         return

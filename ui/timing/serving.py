@@ -60,7 +60,7 @@ def serving(trace: Trace) -> None:
 
 def _sweeps(trace: Trace) -> dict[str, Sweep]:
     """The needed sweeps that are there; of those being measured, how far they are."""
-    found = {name: measured(f"sweep {name}", trace.model.name, _(KINDS[name].title)) for name in NEEDED}
+    found = {name: measured(f"sweep {name}", trace, _(KINDS[name].title)) for name in NEEDED}
     return {name: sweep for name, sweep in found.items() if sweep is not None}
 
 

@@ -111,7 +111,7 @@ def _section(name: str, trace: Trace, longest: int, rounds: int) -> Sweep | None
     kind = KINDS[name]
     work, fed = _work(name, trace, lengths(longest), rounds), _fed(name, longest, rounds)
     measure_button(f"sweep {name}", _(kind.button), trace, work, fed)
-    found: Sweep | None = measured(f"sweep {name}", trace.model.name, _(kind.title))
+    found: Sweep | None = measured(f"sweep {name}", trace, _(kind.title))
     if found is None:
         with st.container(border=True, height="stretch"):
             st.subheader(_(kind.title), anchor=False)
