@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.errors import N_, MemoryLimitError, NumericalError, RequestError
+from inference.errors import N_, NumericalError, RequestError
 from inference.request import GenerationRequest
 from inference.sampling import rank_of
 from inference.tokens import Token, Vocabulary
+from inference.within_memory import within_memory
 
 if TYPE_CHECKING:
     from inference.models import LoadedModel
@@ -152,23 +153,22 @@ def logits_of(model: LoadedModel, ids: NDArray[np.int64], cache: Any) -> NDArray
     Raises:
         MemoryLimitError: there is not enough memory for the pass.
     """
-    from inference.loop import is_out_of_memory
     from inference.recorder import Recorder
 
     nothing = Recorder(attention=False, hidden=False, router=False)
-    try:
+
+    def run() -> NDArray[np.float32]:
         result = model.forward(ids, cache, nothing, weights=False, last_only=False)
         logits: NDArray[np.float32] = result.logits.float().cpu().numpy()
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise MemoryLimitError(
-            N_("There was not enough memory on {device} to score {n} positions at a time."),
-            N_("Use a shorter text or a smaller model."),
-            device=model.facts.device,
-            n=len(ids),
-        ) from None
-    return logits
+        return logits
+
+    return within_memory(
+        model,
+        len(ids),
+        run,
+        N_("There was not enough memory on {device} to score {n} positions at a time."),
+        N_("Use a shorter text or a smaller model."),
+    )
 
 
 def _score(logits: NDArray[np.float32], targets: NDArray[np.int64], first: int) -> tuple[NDArray[Any], ...]:

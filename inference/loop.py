@@ -6,7 +6,6 @@ A loop owns its cache and its random numbers. It says when the run has ended by 
 from __future__ import annotations
 
 import gc
-import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from inference.errors import N_, MemoryLimitError, NumericalError, SamplingError
+from inference.errors import MemoryLimitError, NumericalError, SamplingError
 from inference.forward import Cache, cache_sizes
 from inference.recorder import Recorder
 from inference.sampling import SamplingDecision, decide
@@ -22,6 +21,7 @@ from inference.sampling_steps import Context
 from inference.stepping import Passes, build_attention, build_hidden, build_logits, build_router, build_weights
 from inference.stopping import Finish, TextStream
 from inference.trace import KVState, StepRecord, StepTiming
+from inference.within_memory import within_memory
 
 if TYPE_CHECKING:
     from inference.engine import Generation
@@ -112,30 +112,23 @@ class Loop:
         return replace(at, decision=decision, text=self._advance(at.index, decision), lens=None)
 
     def _forward(self, index: int, fed_ids: NDArray[np.int64]) -> Passes | None:
-        """The forward passes of a step: one, or one a chunk of the prompt; `None` if cancelled in between."""
-        size = self._run.request.prefill_chunk or len(fed_ids)
+        """The forward passes of a step; `None` if cancelled in between."""
         passes = Passes(self._model, self._run.plan.options)
         try:
-            for start in range(0, len(fed_ids), size):
-                if self._run.cancelled:
-                    return None
-                passes.run(fed_ids[start : start + size], self.cache, self._run.clock)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed pass
-            failed = True
-        else:
-            failed = False
-        if failed:
+            whole = within_memory(self._model, len(fed_ids), lambda: self._feed(passes, fed_ids))
+        except MemoryLimitError as error:
             self._give_back()
-            raise MemoryLimitError(
-                N_("There was not enough memory on {device} to feed {n} positions."),
-                N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
-                device=self._model.facts.device,
-                n=len(fed_ids),
-            ).at_step(index)
-        return passes
+            raise error.at_step(index) from None
+        return passes if whole else None
+
+    def _feed(self, passes: Passes, ids: NDArray[np.int64]) -> bool:
+        """One pass, or one a chunk of the prompt; whether it came to the end without being cancelled."""
+        size = self._run.request.prefill_chunk or len(ids)
+        for start in range(0, len(ids), size):
+            if self._run.cancelled:
+                return False
+            passes.run(ids[start : start + size], self.cache, self._run.clock)
+        return True
 
     def _choose(self, index: int, logits: NDArray[np.float32]) -> SamplingDecision:
         context = Context(self._written[: self._n_written], len(self._run.prompt_ids), self._run.eos_ids)
@@ -202,11 +195,3 @@ class Loop:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU (which torch reports as a RuntimeError)."""
-    text = str(error)
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
-        sign in text for sign in ("DefaultCPUAllocator", "out of memory", "can't allocate memory")
-    )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.errors import N_, MemoryLimitError, TraceError
+from inference.errors import N_, TraceError
 from inference.forward import Cache
-from inference.loop import is_out_of_memory
 from inference.models import LoadedModel
 from inference.recorder import Recorder
 from inference.sampling import SamplingDecision, decide
 from inference.sampling_steps import Context
 from inference.trace import Trace
+from inference.within_memory import within_memory
 
 Floats = NDArray[np.float32]
-T = TypeVar("T")
 
 
 def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tuple[Floats, float]:
@@ -31,7 +28,7 @@ def feed(model: LoadedModel, ids: NDArray[np.int64], cache: Cache | None) -> tup
     """
     recorder = Recorder(attention=False, hidden=False, router=False)
     began = time.perf_counter()
-    result = _within_memory(model, len(ids), lambda: model.forward(ids, cache, recorder, weights=False))
+    result = within_memory(model, len(ids), lambda: model.forward(ids, cache, recorder, weights=False))
     model.forward.synchronise()
     seconds = time.perf_counter() - began
     return result.logits.float().cpu().numpy(), seconds
@@ -51,24 +48,8 @@ def feed_rows(
     """
     model.forward.synchronise()
     began = clock()
-    logits = _within_memory(model, ids.size, lambda: model.forward.rows(ids, cache, seen).float().cpu().numpy())
+    logits = within_memory(model, ids.size, lambda: model.forward.rows(ids, cache, seen).float().cpu().numpy())
     return logits, clock() - began
-
-
-def _within_memory(model: LoadedModel, n: int, run: Callable[[], T]) -> T:
-    """What a pass over `n` positions gives; `MemoryLimitError` once the frames of one that did not fit are free."""
-    try:
-        return run()
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed pass
-    raise MemoryLimitError(
-        N_("There was not enough memory on {device} to feed {n} positions."),
-        N_("Use a shorter prompt, prefill in chunks, or a smaller model."),
-        device=model.facts.device,
-        n=n,
-    )
 
 
 class Chooser:
