@@ -13,7 +13,7 @@ from inference.elements import ELEMENT_TYPES
 from inference.kv_layers import MAX_BATCH, MAX_HEADS, MAX_LAYERS, MAX_TOKENS, MAX_WIDTH, KVLayer, group
 from ui.components.mount import mount
 
-_KV_CALCULATOR = mount("kv_calculator", "elements", "kv_bytes")
+_KV_CALCULATOR = mount("kv_calculator", "elements", "kv_bytes", styles=("slider",))
 
 COUNTED = ("kind", "kv_heads", "key_dim", "value_dim", "window", "conv_channels", "conv_kernel", "recurrent_elements")
 

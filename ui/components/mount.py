@@ -13,16 +13,20 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "components"
 
 
-def mount(name: str, *parts: str) -> ComponentRenderer:
+def mount(name: str, *parts: str, styles: tuple[str, ...] = ()) -> ComponentRenderer:
     """Register a component; its one element has the name as its class, and its script fills it.
 
     Args:
         parts: other scripts that its own one uses; they become one module.
+        styles: other styles that its own ones build on.
     """
-    scripts = [(ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in (*parts, name)]
     return st.components.v2.component(
         f"inferoscope_{name}",
         html=f'<div class="{name}"></div>',
-        css=(ASSETS / f"{name}.css").read_text(encoding="utf-8"),
-        js="\n".join(scripts),
+        css=_read("css", *styles, name),
+        js=_read("js", *parts, name),
     )
+
+
+def _read(kind: str, *names: str) -> str:
+    return "\n".join((ASSETS / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)

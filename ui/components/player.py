@@ -27,7 +27,7 @@ from ui.components.mount import mount
 
 ALTERNATIVES = 5
 
-_PLAYER = mount("player", "elements", "player_card")
+_PLAYER = mount("player", "elements", "player_card", styles=("slider",))
 
 
 @dataclass

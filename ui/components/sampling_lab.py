@@ -47,7 +47,15 @@ SLIDERS: Mapping[str, tuple[float, float, float, float | None]] = {
 }
 N_VISIBLE = 7  # the others stand behind "More settings"
 
-_LAB = mount("sampling_lab", "elements", "pipeline", "sampling_controls", "sampling_columns", "sampling_needle")
+_LAB = mount(
+    "sampling_lab",
+    "elements",
+    "pipeline",
+    "sampling_controls",
+    "sampling_columns",
+    "sampling_needle",
+    styles=("slider",),
+)
 
 
 @dataclass(frozen=True)
