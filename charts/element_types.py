@@ -20,7 +20,7 @@ LEAST = 1e-12  # of a divergence, to stand on a logarithmic axis
 
 def speeds(found: TwoTypes, *, palette: Palette, t: Translate) -> Chart:
     """Decode tokens a second of both types: medians, with bars from the slowest step to the fastest."""
-    figure = base_figure(palette, bargap=0.45)
+    figure = base_figure(palette, bargap=0.6)
     for at, side in enumerate(found.sides):
         rates = 1 / side.step_s
         middle = side.decode_tok_s
@@ -30,7 +30,7 @@ def speeds(found: TwoTypes, *, palette: Palette, t: Translate) -> Chart:
             orientation="h",
             marker={
                 "color": palette.categorical[at],
-                "pattern": {"shape": PATTERNS[at], "fgcolor": palette.background},
+                "pattern": {"shape": PATTERNS[at], "fillmode": "overlay", "fgcolor": palette.background, "size": 10},
             },
             error_x={
                 "array": [float(rates.max() - middle)],

@@ -42,6 +42,7 @@ def test_speeds_are_those_of_the_median_step_with_the_slowest_and_the_fastest() 
     assert (first.x[0], second.x[0]) == (25, 40)
     assert (first.error_x.arrayminus[0], first.error_x.array[0]) == (5, 25)  # 20 to 50 tok/s
     assert first.marker.pattern.shape != second.marker.pattern.shape  # not by colour alone
+    assert second.marker.pattern.fillmode == "overlay"  # else the lines replace the bar
     assert chart.description == (
         "Measured on a machine, a model: float32 decodes 25.0 tok/s and bfloat16 40.0, 1.60 × as fast; the prompt "
         "takes 200.0 ms and 100.0 ms."
