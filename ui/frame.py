@@ -57,7 +57,8 @@ def language_switch() -> None:
     names = list(LANGUAGES)
 
     def remember() -> None:
-        st.query_params["lang"] = st.session_state["language"]
+        if "language" in st.session_state:  # on the way to another page the menu is gone before its last word is heard
+            st.query_params["lang"] = st.session_state["language"]
 
     # under a name that is no widget's, because those are given back on the way to another page, as is the URL's
     st.session_state["last language"] = st.selectbox(
