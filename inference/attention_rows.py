@@ -6,6 +6,7 @@ bounded for prompts of thousands of tokens.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from inference.trace import Floats, Trace
 Positions = NDArray[np.int64]
 
 MOST_CELLS = 256  # a side of a drawn matrix; more blank the page, so they are pooled
+THREADS = 2  # blocks at a time
 BLOCK = 2**18  # weights computed at a time: what stays near the processor
 
 
@@ -173,7 +175,8 @@ def pooled(layer: LayerRows, head: int, queries: Axis, keys: Axis) -> Floats:
     """
     found = np.full((len(queries.starts), len(keys.starts)), np.nan, dtype=np.float32)
     size = max(1, BLOCK // (layer.n_positions * queries.cell)) * queries.cell
-    for start in range(queries.start, queries.stop, size):
+
+    def fill(start: int) -> None:
         positions = np.arange(start, min(start + size, queries.stop))
         visible = layer.visible(positions)
         weights = layer.weights(np.array([head]), positions, visible)[0]
@@ -182,6 +185,9 @@ def pooled(layer: LayerRows, head: int, queries: Axis, keys: Axis) -> Floats:
             cells = pool(seen, queries.cell, keys.cell)
             first = (start - queries.start) // queries.cell
             found[first : first + len(cells), : cells.shape[1]] = cells
+
+    with ThreadPoolExecutor(THREADS) as threads:  # NumPy computes without holding the interpreter
+        list(threads.map(fill, range(queries.start, queries.stop, size)))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 
 import pandas as pd
@@ -19,18 +20,18 @@ from inference.trace_io import dump
 from ui import session
 from ui.branches import branch_menu, run_tree
 from ui.cards import chart_card, metric_row
-from ui.components.player import drawn, player
+from ui.components.player import player
 from ui.i18n import _, catalogue, language
 from ui.words import finish_words, step_table, step_words
 
 STRIP_HEIGHT = 132
-CARD_HEIGHT = 557  # about that of a chart with its title, sentence and table, so that little moves when it comes
+FIRST_PAINT_S = 0.5  # in which a browser draws the strip and the figures
 
 
 @st.fragment
 def playback(trace: Trace) -> None:
     """Everything about the run on show; moving to another step runs this part of the page alone."""
-    step = player(trace, st.session_state.get("step", 0), t=_, key="player", height=STRIP_HEIGHT, report_drawn=True)
+    step = player(trace, st.session_state.get("step", 0), t=_, key="player", height=STRIP_HEIGHT)
     st.session_state["step"] = step
     metric_row(trace, step, t=_, palette=session.palette())
     layer, head = _explain(trace, step)
@@ -62,11 +63,10 @@ def _table(title: str, make: Callable[[], pd.DataFrame]) -> None:
 
 
 def _charts(trace: Trace, step: int, layer: int, head: int) -> None:
-    """The charts; their places only until the strip is drawn once, since Plotly holds a browser up for a second."""
-    if not drawn("player"):
-        for column in st.columns(3):
-            column.container(border=True, height=CARD_HEIGHT)
-        return
+    """The charts; in a new session a moment after all else, since Plotly holds a browser up for a second."""
+    if "charts drawn" not in st.session_state:
+        st.session_state["charts drawn"] = True
+        time.sleep(FIRST_PAINT_S)
     shown = charts(trace, step, layer, head, session.palette(), _)
     for column, (name, chart) in zip(st.columns(len(shown)), shown.items(), strict=True):
         with column:

@@ -11,7 +11,6 @@ export default function ({ data, parentElement, setStateValue }) {
   let player = players.get(parentElement);
   if (!player) players.set(parentElement, (player = new Player(parentElement.querySelector(".player"))));
   player.update(data, setStateValue);
-  player.tellDrawn();
   return () => {
     player.close();
     players.delete(parentElement);
@@ -248,13 +247,6 @@ class Player {
     }
     this.toldAt = performance.now();
     this.setStateValue("at", { run: this.data.run, serial: this.serial, step: this.step });
-  }
-
-  // Tell the server, once, that the strip is on screen: what takes a browser long can come now.
-  tellDrawn() {
-    if (!this.data.report_drawn || this.drawn) return;
-    this.drawn = true;
-    requestAnimationFrame(() => setTimeout(() => this.setStateValue("drawn", true)));
   }
 
   // ---- playing --------------------------------------------------------------------------------------------------

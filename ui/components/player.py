@@ -53,16 +53,13 @@ class _Memory:
         self.serial, self.asked, self.told = self.serial + 1, step, step
 
 
-def player(
-    trace: Trace, step: int, *, t: Translate, key: str, height: int | None = None, report_drawn: bool = False
-) -> int:
+def player(trace: Trace, step: int, *, t: Translate, key: str, height: int | None = None) -> int:
     """Draw the strip and the transport of a finished run; return the step that the reader is on.
 
     Args:
         step: where the reader should be. Give back what was returned before to leave the reader alone; any other
             step moves the strip there.
         height: of the strip in pixels; what is longer scrolls.
-        report_drawn: run this part of the page again when the strip is on screen for the first time (see `drawn`).
     """
     if not trace.steps:  # stopped before the first token
         live_strip(trace.tokens, t=t, key=key, n_prompt=trace.n_prompt, height=height)
@@ -85,18 +82,9 @@ def player(
         "run": memory.run,
         "goto": goto,
         "height": height,
-        "report_drawn": report_drawn and not drawn(key),
     }
-    _PLAYER(key=key, data=data, on_at_change=_ignore, on_drawn_change=_ignore)
+    _PLAYER(key=key, data=data, on_at_change=_ignore)
     return memory.told
-
-
-def drawn(key: str) -> bool:
-    """Whether the browser has reported a strip of this key as drawn, in this session."""
-    name = f"_drawn_{key}"
-    if (st.session_state.get(key) or {}).get("drawn"):
-        st.session_state[name] = True  # the component's own state goes when another page is shown
-    return name in st.session_state
 
 
 def live_strip(
