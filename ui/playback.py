@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable
+from time import sleep
 
 import pandas as pd
 import streamlit as st
@@ -66,7 +66,7 @@ def _charts(trace: Trace, step: int, layer: int, head: int) -> None:
     """The charts; in a new session a moment after all else, since Plotly holds a browser up for a second."""
     if "charts drawn" not in st.session_state:
         st.session_state["charts drawn"] = True
-        time.sleep(FIRST_PAINT_S)
+        sleep(FIRST_PAINT_S)
     shown = charts(trace, step, layer, head, session.palette(), _)
     for column, (name, chart) in zip(st.columns(len(shown)), shown.items(), strict=True):
         with column:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from inference.errors import N_, InferenceError, NumericalError
 from inference.tokens import written_by
 from inference.trace import Trace
+from ui import playback
 from ui.asked import Asked, from_link
 from ui.limits import Limits
 from ui.literal import literal
@@ -31,6 +34,25 @@ def opened(**query: str) -> AppTest:
 
 def texts(app: AppTest) -> str:
     return "\n".join(element.value for element in app.text)
+
+
+def test_the_charts_of_a_new_session_wait_until_a_browser_has_drawn_the_strip_and_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(playback, "sleep", lambda seconds: order.append("wait"))
+    for name in ("player", "metric_row", "charts"):
+        draw = getattr(playback, name)
+        monkeypatch.setattr(playback, name, partial(noted, order, name, draw))
+    app = opened()
+    assert order == ["player", "metric_row", "wait", "charts"]
+    app.run()
+    assert order[4:] == ["player", "metric_row", "charts"]
+
+
+def noted(order: list[str], name: str, draw: Callable[..., object], *args: object, **kwargs: object) -> object:
+    order.append(name)
+    return draw(*args, **kwargs)
 
 
 def test_the_first_page_shows_the_demo_run_without_importing_torch() -> None:
