@@ -16,11 +16,11 @@ from collections.abc import Callable
 from itertools import combinations
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, processors
 from torch import Tensor
 from transformers import MixtralConfig, MixtralForCausalLM
 
-from scripts.teaching import BOS, EOS, UNK, arguments, fit, save, seeded
+from scripts.teaching import BOS, EOS, UNK, arguments, byte_level, fit, save, seeded
 
 BOS_ID, EOS_ID = 1, 2
 VOCAB, LENGTH = 768, 48
@@ -99,18 +99,8 @@ def text_of(kind: Kind, rng: random.Random, n_characters: int = 160) -> str:
 def build_tokenizer(seed: int) -> Tokenizer:
     """Byte-level BPE learnt from the four kinds; digits stay single."""
     rng = random.Random(seed)
-    tokenizer = Tokenizer(models.BPE(unk_token=None))
-    split = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB,
-        special_tokens=[UNK, BOS, EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
     texts = [text_of(kind, rng) for kind in KINDS.values() for _ in range(200)]
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = byte_level(texts, (UNK, BOS, EOS), VOCAB)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)]
     )

@@ -17,12 +17,12 @@ import random
 from collections.abc import Sequence
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, processors
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from scripts.router_requests import KINDS, scribble
-from scripts.teaching import BOS, EOS, UNK, arguments, fit, save, seeded
+from scripts.teaching import BOS, EOS, UNK, arguments, byte_level, fit, save, seeded
 
 ROUTE = "<|route|>"
 EXPERT_MODELS = {f"<|{kind.model}|>": kind.model for kind in KINDS}
@@ -40,17 +40,7 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 def build_tokenizer(seed: int) -> Tokenizer:
     """Byte-level BPE learnt from requests; digits stay single, so that any text can be fed."""
     rng = random.Random(seed)
-    tokenizer = Tokenizer(models.BPE(unk_token=None))
-    split = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB,
-        special_tokens=list(SPECIAL),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([kind.request(rng) for kind in KINDS for _ in range(400)], trainer)
+    tokenizer = byte_level([kind.request(rng) for kind in KINDS for _ in range(400)], SPECIAL, VOCAB)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A {ROUTE}",
         pair=f"{BOS} $A $B {ROUTE}",
