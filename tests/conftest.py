@@ -1,7 +1,12 @@
-"""What every test shares: hypothesis without a deadline, and no GPU test without a GPU."""
+"""What every test shares: one thread a process, hypothesis without a deadline, and no GPU test without a GPU."""
+
+import os
 
 import pytest
 from hypothesis import settings
+
+# Two workers, a server and a browser share the cores: threads that wait for each other would take them from the rest.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Timing on a shared machine says nothing about an example.
 settings.register_profile("inferoscope", deadline=None)

@@ -11,7 +11,7 @@ from inference.attention_rows import Axis, LayerRows, Stages, axis_of, n_fed, po
 from inference.errors import TraceError
 from inference.trace import Trace
 from tests.test_parity_attention import ATOL, expected_weights
-from tests.tiny import WINDOW, attention_layers, build, fed_ids, greedy, one_thread, reference  # noqa: F401
+from tests.tiny import WINDOW, attention_layers, build, fed_ids, greedy, reference
 
 SPANS = ["llama", "mistral", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "qwen3", "jamba"]
 EAGER = ["bloom", "gpt_neo", "deepseek_v32"]

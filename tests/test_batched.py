@@ -17,15 +17,7 @@ from inference.request import GenerationRequest
 from inference.sampling import SamplingParams
 from tests.embedded import embedded
 from tests.scripted import CONTEXT, tiny_model
-from tests.tiny import (
-    N_NEW,
-    NAMES,
-    PROMPT,
-    ask,
-    build,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import N_NEW, NAMES, PROMPT, ask, build, loaded
 
 PROMPTS = (PROMPT, PROMPT[3:8], tuple((53 * i + 7) % 250 for i in range(9)))
 # Its indexer picks the highest-scored keys before padding is masked, so that padding takes places of real keys.

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inference.cache_check import LayerCheck, layer_checks
-from tests.tiny import (
-    N_NEW,
-    PROMPT,
-    WINDOW,
-    greedy,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import N_NEW, PROMPT, WINDOW, greedy
 
 LAST = N_NEW - 1
 FED = len(PROMPT) + LAST

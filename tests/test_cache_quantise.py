@@ -17,15 +17,7 @@ from inference.errors import CalculatorError
 from inference.models import LoadedModel, wrap
 from inference.trace import Trace
 from tests.scripted import byte_tokenizer
-from tests.tiny import (
-    COMMON,
-    N_NEW,
-    PROMPT,
-    ask,
-    greedy,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import COMMON, N_NEW, PROMPT, ask, greedy, loaded
 
 NAMES = ("q8_0", "q4_0")
 

@@ -16,7 +16,7 @@ from inference.sampling import SamplingParams, choose, run_pipeline
 from inference.trace import Trace
 from tests.charts.runs import V, logits_of, run
 from tests.embedded import embedded
-from tests.tiny import PROMPT, loaded, one_thread  # noqa: F401 (pytest finds it here)
+from tests.tiny import PROMPT, loaded
 
 START = SamplingParams(temperature=0.7, top_k=50, top_p=0.9, seed=11)
 OTHERS = [

@@ -15,9 +15,7 @@ from inference import element_types
 from inference.element_types import PREFILLS, WARM_STEPS, TwoTypes, compare, effect
 from inference.errors import RequestError, TraceError
 from inference.machine import bfloat16_instructions
-from tests.tiny import N_NEW, PROMPT, build, greedy, loaded, one_thread, reference
-
-__all__ = ["one_thread"]
+from tests.tiny import N_NEW, PROMPT, build, greedy, loaded, reference
 
 NAMES = ["gemma2", "llama", "mixtral", "qwen3"]
 STEPS = 8

@@ -10,15 +10,7 @@ from inference.engine import record
 from inference.errors import RequestError
 from inference.eviction import Rule, run_policies
 from inference.sampling import SamplingParams
-from tests.tiny import (
-    N_NEW,
-    PROMPT,
-    ask,
-    build,
-    greedy,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import N_NEW, PROMPT, ask, build, greedy, loaded
 
 P = len(PROMPT)
 FAMILIES = ["llama", "qwen3", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite", "mixtral", "olmo2", "opt", "phi"]

@@ -17,9 +17,7 @@ from inference.forcing import force, text_ids
 from inference.sources import find
 from tests.embedded import MODEL_ID, embedded
 from tests.scripted import CONTEXT, scripted, tiny_model
-from tests.tiny import NAMES, WHOLE, build, loaded, one_thread, own_attention
-
-__all__ = ["one_thread"]
+from tests.tiny import NAMES, WHOLE, build, loaded, own_attention
 
 TEXT = tuple((53 * i + 7) % 250 for i in range(23))  # longer than two windows
 SPARSE = {"deepseek_v32"}  # the keys it attends to are the best of many equal scores, and which of them is left open

@@ -11,7 +11,7 @@ from inference.errors import TraceError
 from inference.head_measures import MEASURES, Rows, head_map, sample
 from tests.charts.runs import G, H, run
 from tests.test_parity_attention import expected_weights
-from tests.tiny import attention_layers, fed_ids, greedy, one_thread  # noqa: F401
+from tests.tiny import attention_layers, fed_ids, greedy
 
 ATOL = 1e-3  # the weights' own tolerance, times distances of up to 27 positions
 

@@ -3,7 +3,6 @@
 bfloat16 throughout, so that a state kept in float32 shows.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,6 @@ from tests.kv_tiny_models import BASE, ENCODER_DECODERS, FAMILIES
 
 N_PROMPT, N_NEW, BATCH = 9, 5, 2
 TOKENS = N_PROMPT + N_NEW
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small only wait for one another's threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def build(model_class: str, config_class: str, options: dict[str, Any]) -> Any:

@@ -14,21 +14,7 @@ from inference.engine import generate, record
 from inference.request import GenerationRequest
 from inference.sampling import SamplingParams
 from inference.trace import Trace
-from tests.tiny import (
-    CHUNKS,
-    FULL,
-    LINEAR,
-    N_NEW,
-    NAMES,
-    PROMPT,
-    WHOLE,
-    WINDOW,
-    ask,
-    build,
-    greedy,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import CHUNKS, FULL, LINEAR, N_NEW, NAMES, PROMPT, WHOLE, WINDOW, ask, build, greedy, loaded
 
 MLA_FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32")
 MANY_HEADS = ("bloom", "falcon_alibi", "gpt2", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt")

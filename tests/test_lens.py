@@ -19,9 +19,7 @@ from inference.models import wrap
 from inference.trace_io import dump, load
 from tests.scripted import byte_tokenizer, tiny_model
 from tests.test_trace_io import parts, rebuilt
-from tests.tiny import NAMES, ask, build, fed_ids, greedy, loaded, one_thread
-
-__all__ = ["one_thread"]
+from tests.tiny import NAMES, ask, build, fed_ids, greedy, loaded
 
 # architecture -> the final norm's name, and what the model does to the head's output, as its own file writes it
 TAILS = {

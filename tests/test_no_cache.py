@@ -10,15 +10,7 @@ from inference.cache_counts import dot_products, projected
 from inference.errors import TraceError
 from inference.no_cache import both_ways
 from inference.walk import feed
-from tests.tiny import (
-    N_NEW,
-    PROMPT,
-    Follow,
-    build,
-    greedy,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import N_NEW, PROMPT, Follow, build, greedy, loaded
 
 FAMILIES = ["bloom", "falcon", "gemma2", "gpt2", "llama", "mistral", "mixtral", "qwen3_next"]
 TIGHT = {"qwen3_next": 2e-3}

@@ -25,7 +25,6 @@ from tests.tiny import (
     followed,
     greedy,
     loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
     own_attention,
     reference,
 )

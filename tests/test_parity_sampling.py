@@ -15,7 +15,7 @@ from inference.request import GenerationRequest
 from inference.sampling import SamplingParams, run_pipeline
 from inference.sources import find
 from tests.embedded import MODEL_ID, embedded
-from tests.tiny import PROMPT, build, loaded, one_thread  # noqa: F401 (pytest finds it here)
+from tests.tiny import PROMPT, build, loaded
 
 N_NEW = 6
 OFF = {"top_k": 0, "top_p": 1.0, "temperature": 1.0, "do_sample": True}

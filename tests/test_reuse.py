@@ -11,15 +11,7 @@ from inference.errors import RequestError
 from inference.forward import cache_prefix, cache_sizes
 from inference.reuse import Reuse, common_prefix, reuse_prefix
 from inference.walk import feed
-from tests.tiny import (
-    N_NEW,
-    PROMPT,
-    ask,
-    build,
-    greedy,
-    loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
-)
+from tests.tiny import N_NEW, PROMPT, ask, build, greedy, loaded
 
 SUFFIX = (9, 8, 7, 6, 5)
 

@@ -8,13 +8,12 @@ leaves out shows in the numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, PreTrainedConfig, PreTrainedModel
@@ -354,12 +353,3 @@ def _first(output: Any) -> torch.Tensor:
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
     return tensor.detach().float().numpy()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices on many threads wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

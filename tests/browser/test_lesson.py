@@ -86,6 +86,7 @@ def test_the_whole_lesson_is_walked_through_offline(reader: Reader, lang: str) -
         expect(page.get_by_test_id("stException")).to_have_count(0)
         if at < len(STATIONS):
             expect(page.locator(".st-key-lesson-on button")).to_be_enabled()
+            expect(page.locator("[data-test-script-state=notRunning]")).to_be_attached()
             page.keyboard.press("n")
     expect(page).to_have_url(re.compile(f"station={len(STATIONS)}"))
     page.keyboard.press("p")

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from inference.trace import Trace
 
 DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo.safetensors"
-LONG = 60_000  # the first run loads the model, and converts it on a machine that has never run it
+# the first run loads the model, and converts it on a machine that has never run it; other tests keep the machine busy
+LONG = 180_000
 
 
 def open_app(page: Page, address: str, query: str = "") -> Page:
@@ -24,12 +25,6 @@ def open_app(page: Page, address: str, query: str = "") -> Page:
 
 def run_button(page: Page):
     return page.get_by_role("button", name="Run", exact=True)
-
-
-def finished(page: Page) -> None:
-    """Wait until no run is going on."""
-    expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=LONG)
-    expect(run_button(page)).to_be_enabled(timeout=30_000)
 
 
 @pytest.fixture
@@ -69,7 +64,6 @@ def test_a_page_that_is_left_before_it_is_whole_leaves_the_next_one_whole(page: 
 def test_a_prompt_runs_to_its_end_and_its_text_is_on_the_strip(reader: Page) -> None:
     reader.goto(reader.url.split("?")[0] + "?max_new_tokens=6&decoding=greedy")
     run_button(reader).click()
-    finished(reader)
     expect(reader.get_by_text("Ended by the limit of 6 new tokens.")).to_be_visible(timeout=LONG)
     expect(reader.get_by_text("step 0 of 5")).to_be_visible()
     expect(reader.get_by_text("Prefill fed all 34 prompt tokens in one go")).to_be_visible()
@@ -94,8 +88,8 @@ def test_a_running_run_answers_other_controls_loses_nothing_and_survives_a_reloa
     page.keyboard.press("Escape")
     page.reload()
     expect(page.get_by_text(re.compile("Generating: |Ended by"))).to_be_visible(timeout=30_000)
-    finished(page)
     expect(page.get_by_text(re.compile(r"Ended by the (limit of 60 new tokens|end token)"))).to_be_visible(timeout=LONG)
+    expect(run_button(page)).to_be_enabled()
 
 
 def test_a_run_can_be_cancelled_and_what_it_made_is_kept(page: Page, app_server: str) -> None:
@@ -165,7 +159,6 @@ def test_a_prompt_of_markup_is_shown_as_it_was_typed(page: Page, app_server: str
     page.get_by_role("textbox", name="Prompt").fill("<b>x</b> $y$ *z* :smile: </script>")
     page.get_by_role("textbox", name="Prompt").press("Control+Enter")
     run_button(page).click()
-    finished(page)
     expect(page.get_by_text("Ended by the limit of 2 new tokens.")).to_be_visible(timeout=LONG)
     prompt = page.locator(".strip .chip.prompt").all_text_contents()
     assert "".join(prompt) == "<b>x</b>·$y$·*z*·:smile:·</script>"
@@ -229,7 +222,6 @@ def test_a_conversation_of_several_turns_becomes_the_prompt(page: Page, app_serv
         page.get_by_role("textbox", name="Text", exact=True).nth(at).press("Control+Enter")
     page.keyboard.press("Escape")
     run_button(page).click()
-    finished(page)
     expect(page.get_by_text("Ended by the limit of 2 new tokens.")).to_be_visible(timeout=LONG)
     prompt = "".join(page.locator(".strip .chip.prompt").all_text_contents()).replace("·", " ")
     assert prompt.endswith(
