@@ -47,6 +47,7 @@ class Forward:
         self._cache_name = "cache" if "cache" in known else "past_key_values"
         self._takes_positions = "position_ids" in known
         self.device: torch.device = model.get_input_embeddings().weight.device  # type: ignore[assignment]
+        self._gpus = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
         # as an index, because for a number gemma4 leaves all other positions out of the layers that share keys
         last = torch.tensor([-1], device=self.device) if _shares_keys(model) else 1
         self._extra: dict[str, Any] = {"logits_to_keep": last} if "logits_to_keep" in known else {}
@@ -87,7 +88,7 @@ class Forward:
             extra["position_ids"] = torch.arange(recorder.position, end, device=self.device)[None]
         if cache is not None:
             extra[self._cache_name] = cache
-        batch = torch.from_numpy(ids[None]).to(self.device)
+        batch = self._to_device(ids[None])
         with torch.inference_mode(), recorder.active():
             out = self.model(input_ids=batch, use_cache=cache is not None, **extra)
         found = getattr(out, "attentions", None) or ()
@@ -108,18 +109,24 @@ class Forward:
         positions = np.arange(first, first + ids.shape[1])[None]
         if seen is not None:
             positions = np.maximum(seen.cumsum(axis=1) - 1, 0)[:, first:]
-            extra["attention_mask"] = torch.from_numpy(seen.astype(np.int64)).to(self.device)
+            extra["attention_mask"] = self._to_device(seen.astype(np.int64))
         if self._takes_positions:
-            extra["position_ids"] = torch.from_numpy(positions).to(self.device)
+            extra["position_ids"] = self._to_device(positions)
         extra[self._cache_name] = cache
         with torch.inference_mode():
-            logits: torch.Tensor = self.model(torch.from_numpy(ids).to(self.device), use_cache=True, **extra).logits
+            logits: torch.Tensor = self.model(self._to_device(ids), use_cache=True, **extra).logits
         return logits[:, -1]
 
+    def _to_device(self, array: NDArray[np.int64]) -> torch.Tensor:
+        """A small array on the model's device; from page-locked memory, a GPU takes it without stopping the host."""
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self._gpus else tensor.to(self.device)
+
     def synchronise(self) -> None:
-        """Wait until the device has done what was asked of it, so that a clock reading is true."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
+        """Wait until the devices have done what was asked of them, so that a clock reading is true."""
+        if self._gpus:
+            for gpu in self._gpus:
+                torch.cuda.synchronize(gpu)
         elif self.device.type == "mps":
             torch.mps.synchronize()
 

@@ -88,11 +88,10 @@ class Loop:
             self._run.finish = Finish("cancelled")
             return None
         forwarded = self._run.clock()
-        logits = passes.logits.float().cpu().numpy()
-        decision = self._choose(index, logits)
+        decision = self._choose(index, passes.logits)
         times = _Clocked(passes.seconds, self._run.clock(), forwarded, began)
         text = self._advance(index, decision)
-        return self._record(index, fed_ids, passes, logits, decision, text, times)
+        return self._record(index, fed_ids, passes, decision, text, times)
 
     def _leave(self, start: Start) -> StepRecord:
         """The step where a branch leaves: the same logits, another token; the cache as that step left it."""
@@ -156,11 +155,11 @@ class Loop:
         index: int,
         fed_ids: NDArray[np.int64],
         passes: Passes,
-        logits: NDArray[np.float32],
         decision: SamplingDecision,
         text: str,
         times: _Clocked,
     ) -> StepRecord:
+        logits = passes.logits
         log_z = float(logits[decision.token_id]) - decision.raw_logprob
         options, eager = self._run.plan.options, self._model.forward.eager_weights
         attention = build_attention(passes, self._model) if options.attention is not False and not eager else None
@@ -174,9 +173,9 @@ class Loop:
             "router": build_router(passes) if options.router else (),
         }
         timing = StepTiming(
-            forward_s=times.forwarded - times.began,
+            forward_s=times.forwarded - times.began - passes.copied_s,
             sampling_s=times.sampled - times.forwarded,
-            recording_s=self._run.clock() - times.sampled,
+            recording_s=self._run.clock() - times.sampled + passes.copied_s,
             at_s=times.sampled - self._run.began,
             passes_s=times.passes_s,
         )

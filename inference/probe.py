@@ -19,6 +19,7 @@ from inference.budget import Footprint
 from inference.errors import N_, ModelError
 from inference.forward import Cache, Forward, PassResult, cache_sizes
 from inference.lens import lens_bytes
+from inference.readback import Readback
 from inference.recorder import EAGER, SDPA, LayerAttention, Recorder, install_hooks, set_attention, why_not_installable
 from inference.sources import LOAD_ANOTHER
 from inference.stepping import to_numpy
@@ -202,6 +203,9 @@ def _feed(forward: Forward, ids: NDArray[np.int64], cache: Cache) -> torch.Tenso
 def _run(forward: Forward, ids: NDArray[np.int64], cache: Cache, recorder: Recorder, weights: bool) -> PassResult:
     """One pass, after which something must be in the cache."""
     result = forward(ids, cache, recorder, weights)
+    readback = Readback(recorder.tensors())
+    forward.synchronise()
+    recorder.settle(readback.tensors())
     if not cache_sizes(cache)[1].any():
         raise _forgetful(forward.model)
     return result

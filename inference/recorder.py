@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,6 +27,8 @@ from inference.attention import LayerSpec
 from inference.errors import N_
 
 SDPA, EAGER = "inferoscope_sdpa", "inferoscope_eager"
+# what a mask can have that one span a query does not tell, in the order of the columns that say so
+FLAWS = (N_("its mask has gaps"), N_("its heads have masks of their own"), N_("a bias is added to its scores"))
 _active: ContextVar[Recorder | None] = ContextVar("inferoscope_recorder", default=None)
 
 
@@ -41,6 +43,16 @@ class LayerAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class _Call:
+    """What one layer was given, while its tensors are still on their device; `mask` is the key of its mask."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    mask: int
+    spec: LayerSpec | None
+
+
+@dataclass(frozen=True, slots=True)
 class RouterChoice:
     """One call of one router: logits [Q, E], weights [Q, k], expert ids [Q, k]."""
 
@@ -51,9 +63,12 @@ class RouterChoice:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects what one forward pass shows.
+    """Collects what one forward pass shows, in two parts: tensors during the pass, and what is read off them after it.
+
+    Nothing is read during the pass: on a GPU every look at a number stops the host until the device has caught up.
 
     Attributes:
+        layer_calls: by layer, once `settle` was called.
         attention: whether to keep queries and keys; `layers` restricts it to some layers.
         specs: whether to keep each layer's constants, which are the same in every pass.
         position: position of the pass's first query.
@@ -75,7 +90,8 @@ class Recorder:
     router_layers: list[int] = field(default_factory=list)
     inexact: str = ""
     n_outputs: int = 0
-    _spans: dict[int, tuple[torch.Tensor | None, NDArray[np.int32]]] = field(default_factory=dict)
+    _calls: dict[int, _Call] = field(default_factory=dict)
+    _masks: dict[int, tuple[torch.Tensor | None, torch.Tensor]] = field(default_factory=dict)
 
     @contextmanager
     def active(self) -> Iterator[Recorder]:
@@ -103,43 +119,56 @@ class Recorder:
         n_queries, n_keys = query.shape[2], key.shape[2]
         if n_keys > self.position + n_queries:
             self.inexact = N_("its keys are not positions")
+            return
         if kwargs.get("position_bias") is not None:
             self.inexact = N_("a position bias is added to its scores")
-        visible = self._visible(mask, n_queries, n_keys)
-        if self.inexact:  # rather nothing than something that is not so
             return
-        self.layer_calls[index] = LayerAttention(
+        self._calls[index] = _Call(
             queries=query[0],
             keys=key[0, :, n_keys - n_queries :],  # a view: the step's record copies it out of the cache
-            visible=visible,
+            mask=self._mask(mask, n_queries, n_keys),
             spec=_spec(module, query, kwargs) if self.specs else None,
         )
 
-    def _visible(self, mask: torch.Tensor | None, n_queries: int, n_keys: int) -> NDArray[np.int32]:
-        """The mask as one span of key positions a query; layers that share a mask share the array."""
+    def _mask(self, mask: torch.Tensor | None, n_queries: int, n_keys: int) -> int:
+        """The key of a mask; layers that share a mask share its spans."""
         memo = n_keys if mask is None else id(mask)
-        if memo not in self._spans:
+        if memo not in self._masks:
             offset = self.position + n_queries - n_keys
-            spans = _causal_spans(n_queries, n_keys) if mask is None else self._spans_of(mask)
-            self._spans[memo] = (
-                mask,
-                (spans + offset).astype(np.int32),
-            )  # holding the mask keeps its id its own
-        return self._spans[memo][1]
+            rows = _causal_rows(n_queries, n_keys, offset) if mask is None else _rows_of(mask, offset)
+            self._masks[memo] = (mask, rows)  # holding the mask keeps its id its own
+        return memo
 
-    def _spans_of(self, mask: torch.Tensor) -> NDArray[np.int64]:
-        seen = mask if mask.dtype == torch.bool else mask == 0
-        if mask.dtype != torch.bool and not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
-            self.inexact = N_("a bias is added to its scores")
-        if seen.shape[1] > 1 and not (seen == seen[:, :1]).all():
-            self.inexact = N_("its heads have masks of their own")
-        rows = seen[0, 0]
-        count = rows.sum(dim=-1)
-        first = rows.to(torch.uint8).argmax(dim=-1)
-        last = rows.shape[-1] - rows.flip(-1).to(torch.uint8).argmax(dim=-1)
-        if not ((last - first == count) | (count == 0)).all():
-            self.inexact = N_("its mask has gaps")
-        return torch.stack([first, first + count], dim=-1).cpu().numpy()
+    def tensors(self) -> list[torch.Tensor]:
+        """All that the pass showed, wherever it lies."""
+        calls = [tensor for call in self._calls.values() for tensor in (call.queries, call.keys)]
+        choices = [tensor for one in self.router_choices for tensor in (one.logits, one.weights, one.experts)]
+        return [*calls, *(rows for _, rows in self._masks.values()), *self.hidden_states, *choices]
+
+    def settle(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Take over what the pass showed from the host, and read its masks.
+
+        Args:
+            tensors: those of `tensors`, in order, on the host.
+        """
+        given = iter(tensors)
+        pairs = {layer: (next(given), next(given)) for layer in self._calls}
+        visible = {key: self._spans(next(given).numpy()) for key in self._masks}
+        for layer, call in self._calls.items():
+            spans = visible[call.mask]
+            if spans is not None:  # rather nothing than something that is not so
+                self.layer_calls[layer] = LayerAttention(*pairs[layer], spans, call.spec)
+        self.hidden_states = [next(given) for _ in self.hidden_states]
+        self.router_choices = [RouterChoice(next(given), next(given), next(given)) for _ in self.router_choices]
+        self._calls, self._masks = {}, {}
+
+    def _spans(self, rows: NDArray[np.int32]) -> NDArray[np.int32] | None:
+        """A mask as one span of key positions a query; `None` where it is not one."""
+        flawed = np.flatnonzero(rows[:, 2:].any(axis=0))
+        if len(flawed):
+            self.inexact = FLAWS[flawed[0]]
+            return None
+        return rows[:, :2].copy()
 
 
 # models with sparse attention mask the keys they did not choose if the function is called eager or sdpa, and leave
@@ -260,9 +289,25 @@ def _spec(module: Any, query: torch.Tensor, kwargs: dict[str, Any]) -> LayerSpec
     )
 
 
-def _causal_spans(n_queries: int, n_keys: int) -> NDArray[np.int64]:
-    ends = np.arange(n_keys - n_queries, n_keys) + 1
-    return np.stack([np.zeros_like(ends), ends], axis=-1)
+def _causal_rows(n_queries: int, n_keys: int, offset: int) -> torch.Tensor:
+    """`_rows_of` the mask that lets every query see all keys up to its own."""
+    rows = torch.zeros((n_queries, 2 + len(FLAWS)), dtype=torch.int32)
+    rows[:, 0] = offset
+    rows[:, 1] = torch.arange(n_keys - n_queries + 1, n_keys + 1) + offset
+    return rows
+
+
+def _rows_of(mask: torch.Tensor, offset: int) -> torch.Tensor:
+    """A mask [1, 1 or H, Q, K], row by row and on its device, as [Q, 5]: first position seen, end, and the `FLAWS`."""
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    rows = seen[0, 0]
+    count, first = rows.sum(dim=-1), rows.to(torch.uint8).argmax(dim=-1)
+    last = rows.shape[-1] - rows.flip(-1).to(torch.uint8).argmax(dim=-1)
+    gaps = (last - first != count) & (count > 0)
+    parted = (seen != seen[:, :1]).any().expand(len(rows))
+    hidden = ~seen if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+    biased = (~(seen | hidden)).any().expand(len(rows))
+    return torch.stack([first + offset, first + count + offset, gaps, parted, biased], dim=-1).to(torch.int32)
 
 
 def _classes(target: Any) -> tuple[type, ...]:

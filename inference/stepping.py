@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from inference.errors import N_, RequestError
+from inference.readback import Readback
 from inference.recorder import Recorder
 from inference.request import RecordOptions
 from inference.trace import AttentionRecord, Logits, RouterRecord
@@ -27,8 +28,9 @@ class Passes:
     """The forward passes of one step and what they showed.
 
     Attributes:
-        logits: [V] of the last position, as the model gave them.
+        logits: [V] of the last position.
         seconds: one entry a pass, device synchronised.
+        copied_s: seconds the device then took to hand over what the passes showed; 0 on the CPU.
     """
 
     def __init__(self, model: LoadedModel, options: RecordOptions) -> None:
@@ -36,7 +38,8 @@ class Passes:
         self.recorders: list[Recorder] = []
         self.weights: list[tuple[torch.Tensor, ...]] = []
         self.seconds: tuple[float, ...] = ()
-        self.logits = torch.empty(0)
+        self.copied_s = 0.0
+        self.logits: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 
     def run(self, ids: NDArray[np.int64], cache: Cache, clock: Callable[[], float]) -> None:
         """One more pass over `ids` [Q].
@@ -59,12 +62,18 @@ class Passes:
             router=options.router,
         )
         result = self._forward(ids, cache, recorder, weights=wants)
+        weights = result.weights or ()
+        readback = Readback([result.logits, *weights, *recorder.tensors()])
         self._forward.synchronise()
-        self.logits = result.logits
-        self.seconds = (*self.seconds, clock() - began)
+        copied_s = readback.seconds()
+        self.seconds = (*self.seconds, clock() - began - copied_s)
+        self.copied_s += copied_s
+        logits, *shown = readback.tensors()
+        self.logits = alone(logits.float()).numpy()
+        recorder.settle(shown[len(weights) :])
         self.recorders.append(recorder)
         if result.weights is not None:
-            self.weights.append(result.weights)
+            self.weights.append(tuple(shown[: len(weights)]))
 
 
 def build_attention(passes: Passes, model: LoadedModel) -> AttentionRecord:
@@ -91,7 +100,7 @@ def build_weights(passes: Passes) -> tuple[NDArray[np.float32], ...]:
     ends = [recorder.position + w[0].shape[1] for recorder, w in zip(passes.recorders, passes.weights, strict=True)]
     layers = []
     for parts in zip(*passes.weights, strict=True):
-        arrays = [part.float().cpu().numpy() for part in parts]
+        arrays = [alone(part.float()).numpy() for part in parts]
         gaps = [(end - a.shape[-1], ends[-1] - end) for end, a in zip(ends, arrays, strict=True)]
         placed = [np.pad(a, ((0, 0), (0, 0), gap)) for gap, a in zip(gaps, arrays, strict=True)]
         layers.append(_join(placed, axis=1))
@@ -118,34 +127,31 @@ def build_router(passes: Passes) -> tuple[RouterRecord, ...]:
     """The experts chosen, one record a mixture-of-experts layer in order of depth; chunks joined."""
     records = []
     for index, choices in enumerate(zip(*(r.router_choices for r in passes.recorders), strict=True)):
-        logits = [c.logits.float().cpu().numpy() for c in choices]
-        weights = [c.weights.float().cpu().numpy() for c in choices]
-        experts = [c.experts.cpu().numpy() for c in choices]
+        logits = [alone(c.logits.float()).numpy() for c in choices]
+        weights = [alone(c.weights.float()).numpy() for c in choices]
+        experts = [alone(c.experts).numpy() for c in choices]
         layer = passes.recorders[0].router_layers[index]
         records.append(RouterRecord(layer, _join(logits, 0), _join(experts, 0), _join(weights, 0)))
     return tuple(records)
 
 
 def to_numpy(tensors: Sequence[torch.Tensor]) -> list[NDArray[Any]]:
-    """Tensors as arrays of their own: no more copies than it takes; bfloat16 as uint16 bit patterns.
+    """Tensors of the host as arrays of their own: no more copies than it takes; bfloat16 as uint16 bit patterns.
 
-    Small tensors of one shape (a decode step's) are copied in one go, and so are all tensors from a GPU.
+    Small tensors of one shape (a decode step's) are copied in one go.
     """
     if not tensors:
         return []
-    alike = len({(t.shape, t.dtype, t.device) for t in tensors}) == 1
+    alike = len({(t.shape, t.dtype) for t in tensors}) == 1
     if alike and len(tensors) * tensors[0].nbytes <= SMALL_BYTES:
-        return list(_array(torch.stack(list(tensors)).cpu()))
-    if len({t.device for t in tensors}) == 1 and tensors[0].device.type != "cpu":
-        flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
-        parts = flat.split([t.numel() for t in tensors])
-        return [_array(part.view(t.shape)) for part, t in zip(parts, tensors, strict=True)]
-    return [_array(_alone(t.cpu())) for t in tensors]
+        return list(_array(torch.stack(list(tensors))))
+    return [_array(alone(t)) for t in tensors]
 
 
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy where it is a slice that would keep something larger alive."""
-    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
+def alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy where it is a slice that would keep something larger alive, or page-locked memory."""
+    slice_of_more = tensor.untyped_storage().nbytes() > tensor.nbytes
+    return tensor.clone() if slice_of_more or tensor.is_pinned() else tensor
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -15,6 +15,7 @@ RUNS_A_MODEL = {
     "device_probe",
     "loop",
     "one_row",
+    "readback",
     "forward",
     "head",
     "recorder",

@@ -1,4 +1,4 @@
-"""On a CUDA device: the same records as on the CPU, and memory given back after an out-of-memory error."""
+"""On a CUDA device: the records of the CPU, one wait a step, and memory given back after an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -25,6 +25,26 @@ def test_a_run_on_cuda_records_what_the_cpu_records() -> None:
         # TF32 is off by default; float32 sums in another order
         np.testing.assert_allclose(trace.attention(0, layer), expected.attention(0, layer), atol=1e-4)
         np.testing.assert_allclose(trace.attention(9, layer), expected.attention(9, layer), atol=1e-4)
+
+
+def test_a_step_on_cuda_waits_for_the_device_once_and_keeps_no_page_locked_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, synchronize = [], torch.cuda.synchronize
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: (waits.append(device), synchronize(device)))
+    request = GenerationRequest(prompt="a", max_new_tokens=4, sampling=SamplingParams(greedy=True), ignore_eos=True)
+    run = generate(load_model(MODEL_ID, device="cuda"), request)
+    next(run)  # what is made once, at the first pass, may be copied to the device
+    waits.clear()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        steps = [next(run), next(run)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) == len(steps)
+    for step in steps:
+        kept = [step.logits.values, step.hidden, *step.attention.queries, *step.attention.keys]
+        assert not any(torch.from_numpy(array).is_pinned() for array in kept)
 
 
 def test_running_out_of_memory_on_cuda_is_named_and_the_next_run_works(monkeypatch: pytest.MonkeyPatch) -> None:

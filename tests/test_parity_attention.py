@@ -27,7 +27,6 @@ from tests.tiny import (
     followed,
     greedy,
     loaded,
-    one_thread,  # noqa: F401 (pytest finds it here)
     reference,
     small_config,
 )
@@ -189,6 +188,7 @@ def test_a_mask_with_gaps_is_not_recorded_as_a_span() -> None:
     kept = recorder.Recorder(position=2)
     query, key = torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 3, 4)
     kept.keep(torch.nn.Identity(), query, key, torch.tensor([[[[True, False, True]]]]), {})
+    kept.settle(kept.tensors())
     assert kept.inexact == "its mask has gaps"
     assert not kept.layer_calls
 
@@ -196,6 +196,7 @@ def test_a_mask_with_gaps_is_not_recorded_as_a_span() -> None:
 def test_keys_that_are_no_positions_are_not_recorded() -> None:
     kept = recorder.Recorder(position=2)
     kept.keep(torch.nn.Identity(), torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 4, 4), None, {})
+    kept.settle(kept.tensors())
     assert kept.inexact == "its keys are not positions"
     assert not kept.layer_calls
 
