@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-ROOT = Path(__file__).resolve().parents[2]
-APP = ROOT / "tests" / "ui" / "attention_app.py"
+from tests.browser import servers
+
+APP = servers.ROOT / "tests" / "ui" / "attention_app.py"
 TEXT = "a<b>$x$\ne"  # one token a byte, nine of them
 
 
 @pytest.fixture(scope="module")
 def sections(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page with the two sections."""
-    scratch = tmp_path_factory.mktemp("sections")
-    (scratch / APP.name).write_text(APP.read_text())
-    (scratch / "static").symlink_to(ROOT / "static")
-    log = scratch / "streamlit.log"
-    command = [sys.executable, "-m", "streamlit", "run", str(scratch / APP.name), "--server.port", "0"]
-    with log.open("w") as output:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        yield _address(server, log)
-    finally:
-        server.terminate()
-        server.wait(timeout=15)
-
-
-def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and server.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
-        if found:
-            return found[0]
-        time.sleep(0.1)
-    pytest.fail(f"the page did not start:\n{log.read_text()}")
+    with servers.page_of(APP, tmp_path_factory.mktemp("sections")) as address:
+        yield address
 
 
 @pytest.fixture

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +16,9 @@ from charts.base import Palette
 from charts.distribution import distribution
 from charts.export import lesson_html
 from charts.kv_growth import kv_growth
+from tests.browser import servers
 from tests.charts.runs import run
 
-ROOT = Path(__file__).resolve().parents[2]
 APP = Path(__file__).with_name("component_app.py")
 LAST = 11  # of the short run
 FRAME_BUDGET_MS = 50  # median while 4,000 chips play; 17 where the machine is idle
@@ -31,30 +27,8 @@ FRAME_BUDGET_MS = 50  # median while 4,000 chips play; 17 where the machine is i
 @pytest.fixture(scope="module")
 def components(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the page with the components."""
-    scratch = tmp_path_factory.mktemp("components")
-    script = scratch / APP.name
-    script.write_text(APP.read_text())
-    (scratch / "static").symlink_to(ROOT / "static")
-    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", "0"]
-    log = scratch / "streamlit.log"
-    with log.open("w") as output:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        yield _address(server, log)
-    finally:
-        server.terminate()
-        server.wait(timeout=15)
-
-
-def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and server.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
-        if found:
-            return found[0]
-        time.sleep(0.1)
-    pytest.fail(f"the components did not start:\n{log.read_text()}")
+    with servers.page_of(APP, tmp_path_factory.mktemp("components")) as address:
+        yield address
 
 
 def show(page: Page, address: str, query: str = "run=short") -> Page:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import ROOT, _free_port, _wait_until_healthy
+from tests.browser import servers
 
 LONG = 120_000  # the first experiment loads the model
 
@@ -25,18 +23,10 @@ def reader(page: Page, app_server: str) -> Page:
 
 
 def test_the_first_reader_of_a_server_can_open_the_page_by_its_address(page: Page, tmp_path: Path) -> None:
-    port, log = str(_free_port()), tmp_path / "streamlit.log"
-    address, command = f"http://127.0.0.1:{port}", [sys.executable, "scripts/serve.py", "--server.port", port]
-    with log.open("w") as output:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        _wait_until_healthy(server, address, log)
+    with servers.app(tmp_path) as address:
         page.goto(f"{address}/kv")
         expect(page.get_by_text("Step 0 lit 1,200 cells and reused 0.")).to_be_visible(timeout=60_000)
         expect(page.get_by_text("Page not found")).to_have_count(0)
-    finally:
-        server.terminate()
-        server.wait(timeout=15)
 
 
 def part(page: Page, name: str) -> None:

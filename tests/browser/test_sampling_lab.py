@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,33 +10,16 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from inference.sampling import SamplingParams, run_pipeline
+from tests.browser import servers
 
-ROOT = Path(__file__).resolve().parents[2]
 APP = Path(__file__).with_name("sampling_lab_app.py")
 
 
 @pytest.fixture(scope="module")
 def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the page with the component."""
-    scratch = tmp_path_factory.mktemp("lab")
-    script = scratch / APP.name
-    script.write_text(APP.read_text())
-    (scratch / "static").symlink_to(ROOT / "static")
-    log = scratch / "streamlit.log"
-    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", "0"]
-    with log.open("w") as output:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        deadline = time.monotonic() + 60
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        yield found[0]
-    finally:
-        server.terminate()
-        server.wait(timeout=15)
+    with servers.page_of(APP, tmp_path_factory.mktemp("lab")) as address:
+        yield address
 
 
 @pytest.fixture

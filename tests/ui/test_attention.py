@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from inference.errors import N_, Note
 from inference.trace import Trace
+from tests.ui.fresh import runs_without_torch
 from ui.literal import literal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,15 +41,11 @@ def without_attention(trace: Trace, **changes: object) -> Trace:
 
 
 def test_the_page_opens_on_the_demo_run_without_importing_torch() -> None:
-    code = (
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        "app = AppTest.from_file('app.py', default_timeout=60).run(); "
-        f"app.switch_page({PAGE!r}).run(); assert not app.exception, app.exception; "
-        "assert '63 heads in 7 layers' in ' '.join(t.value for t in app.text); "
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    runs_without_torch(
+        "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
+        f"app.switch_page({PAGE!r}).run(); assert not app.exception, app.exception\n"
+        "assert '63 heads in 7 layers' in ' '.join(t.value for t in app.text)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_the_demo_says_which_layers_it_holds_and_what_the_first_query_reads() -> None:

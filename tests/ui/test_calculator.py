@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -16,6 +14,7 @@ from inference.errors import CalculatorError
 from inference.kv_memory import KVLayout
 from inference.trace import Trace
 from tests.kv_data import CATALOGUE, ROOT
+from tests.ui.fresh import runs_without_torch
 from ui import session
 from ui.calculator.count import counted
 from ui.calculator.lessons import ladder
@@ -65,14 +64,11 @@ def sliders_say(app: AppTest) -> dict[str, str]:
 
 
 def test_the_page_opens_on_one_gibibyte_without_importing_torch() -> None:
-    code = (
-        "import sys; from streamlit.testing.v1 import AppTest; app = AppTest.from_file('app.py', default_timeout=60); "
-        "app.switch_page('pages/calculator.py').run(); assert not app.exception, app.exception; "
-        "assert 'The architecture needs 1.00 GiB.' in ' '.join(t.value for t in app.text); "
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    runs_without_torch(
+        "app = AppTest.from_file('app.py', default_timeout=60)\n"
+        "app.switch_page('pages/calculator.py').run(); assert not app.exception, app.exception\n"
+        "assert 'The architecture needs 1.00 GiB.' in ' '.join(t.value for t in app.text)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("field", ["page_size", "tp"])

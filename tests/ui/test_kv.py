@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from inference.trace import Trace
 from tests.charts.runs import run
+from tests.ui.fresh import every_part_opens_without_torch
 from ui.kv.blocks import _requests
 from ui.kv.parity import most_steps
 from ui.kv.reuse import following
@@ -36,19 +35,7 @@ def texts(app: AppTest) -> str:
 
 
 def test_every_part_opens_without_importing_torch() -> None:
-    code = (
-        "import sys; import ui.session; from streamlit.testing.v1 import AppTest\n"
-        "ui.session.WARM_UP_AFTER_S = 600\n"  # the model is imported in the background once a page stands
-        f"for part in {PARTS!r}:\n"
-        "    app = AppTest.from_file('app.py', default_timeout=60)\n"
-        "    app.session_state['kv-part'] = part\n"
-        "    app.run().switch_page('pages/kv_cache.py').run()\n"
-        "    assert not app.exception, app.exception\n"
-        "    assert app.title[0].value == 'KV cache'\n"
-        "    assert not {'torch', 'transformers'} & set(sys.modules), part\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    every_part_opens_without_torch("pages/kv_cache.py", "kv-part", PARTS, "KV cache")
 
 
 def test_the_demos_cache_equals_the_formula_to_the_byte() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from inference.counterfactual import choices, parting
 from inference.sampling import SamplingParams
 from inference.trace import Trace
+from tests.ui.fresh import runs_without_torch
 from ui.components.sampling_lab import LabState
 from ui.sampling.link import from_query, to_query
 from ui.sampling.notes import notes
@@ -48,13 +47,10 @@ def titles(app: AppTest) -> list[str]:
 
 
 def test_the_page_opens_on_the_demo_run_without_importing_torch() -> None:
-    code = (
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        f"app = AppTest.from_string({SCRIPT!r}, default_timeout=60).run(); assert not app.exception, app.exception; "
-        "assert len(app.get('plotly_chart')) == 5; assert not {'torch', 'transformers'} & set(sys.modules)"
+    runs_without_torch(
+        f"app = AppTest.from_string({SCRIPT!r}, default_timeout=60).run(); assert not app.exception, app.exception\n"
+        "assert len(app.get('plotly_chart')) == 5"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_link_brings_its_step_and_settings_and_the_address_keeps_them() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from inference.errors import MemoryLimitError
 from inference.measured import Line, Place, Sweep
 from inference.trace import Trace
+from tests.ui.fresh import every_part_opens_without_torch
 from ui.timing.sweeps import lengths
 from ui.worker import Job
 
@@ -43,19 +42,7 @@ def sweep(model: str) -> Sweep:
 
 
 def test_every_part_opens_without_importing_torch() -> None:
-    code = (
-        "import sys; import ui.session; from streamlit.testing.v1 import AppTest\n"
-        "ui.session.WARM_UP_AFTER_S = 600\n"  # the model is imported in the background once a page stands
-        f"for part in {PARTS!r}:\n"
-        "    app = AppTest.from_file('app.py', default_timeout=60)\n"
-        "    app.session_state['timing-part'] = part\n"
-        "    app.run().switch_page('pages/timing.py').run()\n"
-        "    assert not app.exception, app.exception\n"
-        "    assert app.title[0].value == 'Prefill and decode'\n"
-        "    assert not {'torch', 'transformers'} & set(sys.modules), part\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    every_part_opens_without_torch("pages/timing.py", "timing-part", PARTS, "Prefill and decode")
 
 
 def test_the_demos_speed_is_that_of_its_recorded_times() -> None:
