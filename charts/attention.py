@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from charts.base import MONO, Chart, Palette, Translate, base_figure, check_step, percent, refused
 from charts.labels import escape, shorten
 from inference.attention_rows import Axis, LayerRows, axis_of, check_place, pooled
-from inference.errors import TraceError
+from inference.errors import TraceError, sentences
 from inference.trace import Trace
 
 Floats = NDArray[np.float32]
@@ -148,5 +148,5 @@ def _describe(step: int, row: Floats, window: Axis, labels: list[str], t: Transl
     )
     if window.cell > 1:
         note = t("Each cell shows the largest of {n} × {n} weights.")
-        said += " " + note.format(n=window.cell)
+        said = sentences([said, note.format(n=window.cell)], t)
     return said

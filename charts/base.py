@@ -6,18 +6,17 @@ so that it can be read without eyes, without colour and outside the app.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
+from inference import errors
 from inference.errors import N_, TraceError
 from inference.trace import Trace
 
-Translate = Callable[[str], str]
-
+Translate = errors.Translate
 HEIGHT = 380
 FONT = "Inter, system-ui, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Noto Sans SC', sans-serif"
 MONO = (
@@ -163,8 +162,7 @@ def empty_chart(title: str, sentence: str, palette: Palette) -> Chart:
 
 def refused(title: str, error: TraceError, palette: Palette, t: Translate) -> Chart:
     """The empty chart of what a run does not hold, in the error's own words."""
-    said = [t(part).format(**error.values) for part in (error.what, error.remedy) if part]
-    return empty_chart(title, " ".join(said).strip(), palette)
+    return empty_chart(title, error.text(t), palette)
 
 
 def translucent(colour: str, alpha: float) -> str:

@@ -12,7 +12,7 @@ from charts.base import HEIGHT, Chart, Palette, Translate, base_figure, duration
 from charts.labels import escape, shorten
 from charts.series import Series, line_figure
 from charts.sweep_times import place_text
-from inference.errors import N_
+from inference.errors import N_, sentences
 from inference.step_costs import StepCosts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def batch_grid(found: BatchedRun, *, palette: Palette, t: Translate) -> Chart:
         "or rows that had ended, {share:.0%}."
     ).format(n=len(found.rows), length=found.length, wasted=wasted, fed=states.size, share=wasted / states.size)
     if first:
-        said += " " + t("The newest {n} are drawn.").format(n=MOST_COLUMNS)
+        said = sentences([said, t("The newest {n} are drawn.").format(n=MOST_COLUMNS)], t)
     table = pd.DataFrame(
         {
             t("row"): np.arange(1, len(found.rows) + 1),
@@ -115,10 +115,10 @@ def batch_times(found: BatchedRun, costs: StepCosts | None = None, *, palette: P
         "Measured on {place}: the prefill took {prefill} instead of {alone}, and the whole batch {whole} instead of "
         "{added}: {speed:,.1f} tok/s instead of {slow:,.1f}."
     ).format(
-        place=place_text(found.place), prefill=duration(together[0]), alone=duration(apart[0]),
+        place=place_text(found.place, t), prefill=duration(together[0]), alone=duration(apart[0]),
         whole=duration(together.sum()), added=duration(apart.sum()), speed=n / together.sum(), slow=n / apart.sum(),
     )  # fmt: skip
-    return Chart(figure, table, said + _expected(found, costs, t), t("Decode steps of the batch"))
+    return Chart(figure, table, sentences([said, _expected(found, costs, t)], t), t("Decode steps of the batch"))
 
 
 def verdict(found: BatchedRun, t: Translate) -> str:
@@ -143,7 +143,7 @@ def verdict(found: BatchedRun, t: Translate) -> str:
     ]
     if len(parted) < len(found.rows):
         parts.append(t("All other rows chose the same tokens both ways."))
-    return " ".join(parts)
+    return sentences(parts, t)
 
 
 def _added_up(rows: tuple[BatchedRow, ...]) -> np.ndarray:
@@ -162,4 +162,4 @@ def _expected(found: BatchedRun, costs: StepCosts | None, t: Translate) -> str:
     steps = [costs.decode_s([found.length + k] * n) for k in range(len(found.seconds) - 1)]
     said = t("The costs of the simulation would have made it {prefill} and {whole}.")
     prefill = costs.prefill_s(found.length, n)
-    return " " + said.format(prefill=duration(prefill), whole=duration(prefill + sum(steps)))
+    return said.format(prefill=duration(prefill), whole=duration(prefill + sum(steps)))

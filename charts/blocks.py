@@ -13,6 +13,7 @@ from charts.base import Chart, Palette, Translate, base_figure, duration, size
 from charts.labels import escape, shorten
 from charts.series import Series, line_figure
 from inference.blocks import Placement
+from inference.errors import listed, sentences
 from inference.trace import Trace
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _placements(placements: Sequence[Placement], t: Translate) -> pd.DataFrame:
             t("prefill saved (tokens)"): [one.reused_tokens for one in placements],
             t("prefilled (tokens)"): [one.computed_tokens for one in placements],
             t("wasted places"): [one.wasted_tokens for one in placements],
-            t("blocks given up for it"): [", ".join(map(str, one.evicted)) for one in placements],
+            t("blocks given up for it"): [listed(one.evicted, t) for one in placements],
             t("blocks lacking"): [one.lacking for one in placements],
         }
     )
@@ -129,8 +130,8 @@ def _said(placements: Sequence[Placement], t: Translate) -> str:
         said.append(t("{n} blocks were given up to make room, the least recently used first.").format(n=evicted))
     refused = [one.request.name for one in placements if one.lacking]
     if refused:
-        said.append(t("No room for: {names}.").format(names=", ".join(refused)))
-    return " ".join(said)
+        said.append(t("No room for: {names}.").format(names=listed(refused, t)))
+    return sentences(said, t)
 
 
 def reuse_times(found: Reuse, *, palette: Palette, t: Translate) -> Chart:

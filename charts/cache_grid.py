@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure, check_step
+from inference.errors import listed, sentences
 from inference.trace import Trace
 
 MOST_CELLS = 256  # a side; more blank the page
@@ -115,10 +116,12 @@ def _table(trace: Trace, step: int, t: Translate) -> pd.DataFrame:
 
 def _describe(trace: Trace, step: int, states: NDArray[np.uint8], t: Translate) -> str:
     new, reused, left = (int((states == state).sum()) for state in (NEW, REUSED, LEFT))
-    said = t("Step {step} lit {new} cells and reused {reused}.").format(step=step, new=f"{new:,}", reused=f"{reused:,}")
+    said = [
+        t("Step {step} lit {new} cells and reused {reused}.").format(step=step, new=f"{new:,}", reused=f"{reused:,}")
+    ]
     if left:
-        said += " " + t("{left} were dropped.").format(left=f"{left:,}")
+        said.append(t("{left} were dropped.").format(left=f"{left:,}"))
     without = [layer for layer, held in enumerate(trace.steps[step].kv.positions) if not held]
     if without:
-        said += " " + t("Layers without keys of their own: {layers}.").format(layers=", ".join(map(str, without)))
-    return said
+        said.append(t("Layers without keys of their own: {layers}.").format(layers=listed(without, t)))
+    return sentences(said, t)

@@ -10,6 +10,7 @@ import pandas as pd
 from charts.base import Chart, Palette, Translate, duration
 from charts.series import Series, line_figure
 from inference.cache_counts import dot_products, projected
+from inference.errors import sentences
 
 if TYPE_CHECKING:
     from inference.no_cache import Parity
@@ -87,4 +88,4 @@ def _said(parity: Parity, t: Translate) -> str:
         )
     exact = int((parity.difference == 0).sum())
     equal = [t("Equal to the bit at {n} of {all} steps.").format(n=exact, all=len(parity.difference))] if exact else []
-    return " ".join([said.format(largest=largest, limit=parity.tolerance), *equal, tokens])
+    return sentences([said.format(largest=largest, limit=parity.tolerance), *equal, tokens], t)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from charts.base import MONO, Chart, Palette, Translate, base_figure, check_step, empty_chart, percent
 from charts.labels import escape, in_context, pending, shorten
 from charts.stages import removed_by, settings_only, stages
+from inference.errors import sentences
 from inference.sampling import SamplingDecision
 from inference.trace import Logits, Trace
 
@@ -225,5 +226,5 @@ def _describe(trace: Trace, step: int, rows: Rows, t: Translate) -> str:
     )
     if rows.after is None and logits is not None and not logits.whole and trace.sampling.steps():
         note = t("Probabilities after the settings need more logits than the {n} highest, which this run holds.")
-        said += " " + note.format(n=f"{len(logits.values):,}")
+        said = sentences([said, note.format(n=f"{len(logits.values):,}")], t)
     return said

@@ -9,6 +9,7 @@ import pandas as pd
 
 from charts.base import Chart, Palette, Translate, size, size_unit
 from charts.series import Series, line_figure
+from inference.errors import listed
 
 if TYPE_CHECKING:
     from inference.eviction import Evictions, PolicyRun
@@ -59,5 +60,5 @@ def continuation(found: Evictions, *, palette: Palette, t: Translate) -> Chart:
         if np.isfinite(one.values[-1])
     ]
     said = t("Log-probability of the same {n} tokens, summed: {total:.1f} nats without a limit. Against it: {costs}.")
-    described = said.format(n=len(sums[0]), total=float(sums[0][-1]), costs=", ".join(costs))
+    described = said.format(n=len(sums[0]), total=float(sums[0][-1]), costs=listed(costs, t))
     return Chart(figure, table, described, t("The same continuation, under each policy"))

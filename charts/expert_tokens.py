@@ -12,6 +12,7 @@ from charts.base import MONO, Chart, Palette, Translate, base_figure, percent
 from charts.distribution import Rows, draw_rows
 from charts.labels import escape
 from charts.stages import removed_by
+from inference.errors import sentences
 from inference.routing import Expert, Route, Span
 
 ROW_HEIGHT, FRAME = 44, 70  # pixels
@@ -109,7 +110,7 @@ def _describe(route: Route, rows: Rows, t: Translate) -> str:
     if rows.after is not None:
         rest = t("The vocabulary's other {n:,} tokens have {raw} together, {after} after the settings.")
     n, raw, after = len(route.stages[0].probs) - len(route.experts), float(rows.raw[-1]), float(shares[-1])
-    return said.format(**values) + " " + rest.format(n=n, raw=percent(raw), after=percent(after))
+    return sentences([said.format(**values), rest.format(n=n, raw=percent(raw), after=percent(after))], t)
 
 
 def _add_span(figure: go.Figure, route: Route, span: Span, palette: Palette, t: Translate) -> None:

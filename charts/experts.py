@@ -15,7 +15,7 @@ from charts.base import MONO, Chart, Palette, Translate, base_figure, percent
 from charts.labels import escape, shorten
 from charts.metrics import Metric
 from charts.trend import trend
-from inference.errors import N_, TraceError
+from inference.errors import N_, TraceError, listed, sentences
 from inference.experts import Group, LayerLoad, Routing, distance, imbalance, load_of
 from inference.trace import Floats, Trace
 
@@ -273,13 +273,15 @@ def _routing_table(trace: Trace, found: Routing, start: int, stop: int, t: Trans
 
 
 def _describe_row(trace: Trace, found: Routing, position: int, t: Translate) -> str:
-    said = t("“{token}” at position {position} goes to the dotted experts: {experts}, each with its weight.").format(
-        token=trace.tokens[position].display, position=position, experts=_choice(found, position)
-    )
+    said = [
+        t("“{token}” at position {position} goes to the dotted experts: {experts}, each with its weight.").format(
+            token=trace.tokens[position].display, position=position, experts=_choice(found, position)
+        )
+    ]
     start, stop = window(len(found.gates), position)
     if start < trace.n_prompt < stop:
-        said += " " + t("Rows below the dashed line were fed one at a time while decoding.")
-    return f"{said} {gate_words(found, t)}"
+        said.append(t("Rows below the dashed line were fed one at a time while decoding."))
+    return sentences([*said, gate_words(found, t)], t)
 
 
 def _describe_load(load: NDArray[np.int64], found: Routing, t: Translate) -> str:
@@ -289,9 +291,9 @@ def _describe_load(load: NDArray[np.int64], found: Routing, t: Translate) -> str
     )
     unused = np.flatnonzero(load == 0)
     if not len(unused):
-        return said + " " + t("Every expert was used.")
-    names = ", ".join(map(str, unused[:12].tolist())) + (" …" if len(unused) > 12 else "")
-    return said + " " + t("Never used: {n} ({experts}).").format(n=len(unused), experts=names)
+        return sentences([said, t("Every expert was used.")], t)
+    names = listed(unused[:12].tolist(), t) + (" …" if len(unused) > 12 else "")
+    return sentences([said, t("Never used: {n} ({experts}).").format(n=len(unused), experts=names)], t)
 
 
 def _describe_groups(names: Sequence[str], loads: Sequence[NDArray[np.int64]], t: Translate) -> str:

@@ -22,6 +22,7 @@ from plotly.offline import get_plotlyjs
 
 from charts.base import FONT, MONO, Chart, Palette, Translate, percent
 from charts.strip import Glyph, Strip, stop_words, strip
+from inference.errors import listed
 from inference.sampling import SamplingParams
 from inference.trace import Trace
 
@@ -131,7 +132,7 @@ def _settings(trace: Trace, t: Translate) -> str:
         if value not in (None, ()):
             origin = trace.origin.get(field.name, "default")
             shown.append(f"{field.name} = {value} ({origins.get(origin, origin)})")
-    return ", ".join(shown)
+    return listed(shown, t)
 
 
 def _tokens(trace: Trace, t: Translate) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from charts.base import Translate, percent
+from inference.errors import sentences
 from inference.head_measures import HeadMap
 
 ORDERS = ("place", "highest", "lowest")
@@ -131,10 +132,10 @@ def _table(found: HeadMap, t: Translate) -> pd.DataFrame:
 def _describe(found: HeadMap, measure: str, t: Translate) -> str:
     values = found.measures[measure]
     n_layers, n_heads = values.shape
-    said = t("{heads} heads in {layers} layers.").format(heads=f"{n_layers * n_heads:,}", layers=n_layers)
+    said = [t("{heads} heads in {layers} layers.").format(heads=f"{n_layers * n_heads:,}", layers=n_layers)]
     if found.n_kv_heads < n_heads:
         note = t("{n} query heads share one KV head; they stand together.")
-        said += " " + note.format(n=n_heads // found.n_kv_heads)
+        said.append(note.format(n=n_heads // found.n_kv_heads))
     if not np.isnan(values).all():
         layer, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
         best = t("Highest {measure}: layer {layer}, head {head}, {value}.").format(
@@ -143,8 +144,8 @@ def _describe(found: HeadMap, measure: str, t: Translate) -> str:
             head=head,
             value=say(measure, float(values[layer, head]), t),
         )
-        said += " " + best
+        said.append(best)
     if not found.exact:
         note = t("Measured on {n} of {all} queries, evenly spaced; each row is exact.")
-        said += " " + note.format(n=len(found.queries), all=f"{found.n_positions:,}")
-    return said
+        said.append(note.format(n=len(found.queries), all=f"{found.n_positions:,}"))
+    return sentences(said, t)

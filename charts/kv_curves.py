@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure, size, size_unit
+from inference.errors import listed, sentences
 
 DASHES = {"MHA": "solid", "GQA": "dash", "MQA": "dot", "MLA": "dashdot"}
 
@@ -95,6 +96,7 @@ def label(name: str, heads: int, t: Translate) -> str:
 
 
 def _describe(curves: Mapping[str, Curve], at: int, own: str, t: Translate) -> str:
-    sizes = ", ".join(f"{name} {size(curve.at)}" for name, curve in curves.items())
+    sizes = listed((f"{name} {size(curve.at)}" for name, curve in curves.items()), t)
     text = t("At {tokens} tokens a sequence: {sizes}.").format(tokens=f"{at:,}", sizes=sizes)
-    return text + " " + t("This model has {own} (thick line).").format(own=own) if own in curves else text
+    mine = t("This model has {own} (thick line).").format(own=own) if own in curves else ""
+    return sentences([text, mine], t)

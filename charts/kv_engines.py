@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from charts.base import Chart, Palette, Translate, base_figure, size, size_unit
+from inference.errors import sentences
 from inference.kv_engines import EngineBytes
 
 PAD = "\N{NO-BREAK SPACE}" * 2  # between a bar and what is written beside it
@@ -65,8 +66,7 @@ def _amount(n_bytes: int | None, t: Translate) -> str:
 
 
 def _note(figure: EngineBytes, t: Translate) -> str:
-    part = figure.note.template  # marked with N_ where it is written
-    return t(part).format(**figure.note.values)
+    return figure.note.text(t)
 
 
 def _table(logical: int, engines: Mapping[str, EngineBytes], t: Translate) -> pd.DataFrame:
@@ -86,18 +86,15 @@ def _describe(logical: int, engines: Mapping[str, EngineBytes], t: Translate) ->
     held = {name: figure.bytes for name, figure in engines.items() if figure.bytes is not None}
     text = t("The architecture needs {size}.").format(size=size(logical))
     if not held:
-        return text + " " + t("None of these engines has such a cache.")
+        return sentences([text, t("None of these engines has such a cache.")], t)
     if set(held.values()) == {logical}:
-        return text + " " + t("The engines that have such a cache hold exactly that.")
+        return sentences([text, t("The engines that have such a cache hold exactly that.")], t)
     if len(set(held.values())) == 1:
         amount = next(iter(held.values()))
-        return text + " " + t("The engines that have such a cache hold {size}.").format(size=size(amount))
+        return sentences([text, t("The engines that have such a cache hold {size}.").format(size=size(amount))], t)
     most = max(held, key=lambda name: held[name])
     least = min(held, key=lambda name: held[name])
-    return (
-        text
-        + " "
-        + t("{least} holds the least, {smallest}, and {most} the most, {largest}.").format(
-            least=least, smallest=size(held[least]), most=most, largest=size(held[most])
-        )
+    apart = t("{least} holds the least, {smallest}, and {most} the most, {largest}.").format(
+        least=least, smallest=size(held[least]), most=most, largest=size(held[most])
     )
+    return sentences([text, apart], t)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from charts.base import MONO, Chart, Palette, Translate, base_figure, percent
 from charts.labels import escape, shorten
 from inference.attention_rows import Axis, axis_of
+from inference.errors import sentences
 from inference.masks import Example, Mask, causal, everything, prefix, sliding
 from inference.tokens import Token
 
@@ -85,12 +86,12 @@ def _describe(visible: Mask, first: int, window: int | None, t: Translate) -> st
         said = t("Prefill: {n} queries at once, {n} × {k} cells, {share} of them visible.").format(
             n=n_queries, k=n_keys, share=percent(float(visible.mean()))
         )
+    notes = []
     if window is not None:
-        note = t("This layer's window is {n} keys, the query's own among them.")
-        said += " " + note.format(n=window)
+        notes.append(t("This layer's window is {n} keys, the query's own among them.").format(n=window))
     if blind:
-        said += " " + t("Queries with no visible key: {n}.").format(n=blind)
-    return said
+        notes.append(t("Queries with no visible key: {n}.").format(n=blind))
+    return sentences([said, *notes], t)
 
 
 def compared_masks(n: int, window: int, n_prefix: int, *, palette: Palette, t: Translate) -> Chart:

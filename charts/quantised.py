@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure
 from charts.series import Series, line_figure
+from inference.errors import sentences
 
 if TYPE_CHECKING:
     from inference.cache_quantise import FormatRun, Quantised
@@ -29,7 +30,7 @@ def effect(found: Quantised, *, palette: Palette, t: Translate) -> Chart:
         table[t("{name}: largest difference").format(name=run.name)] = run.difference
         table[t("{name}: token").format(name=run.name)] = run.ids
     said = [_said(run, found.exact_ids, t) for run in found.formats]
-    return Chart(figure, table, " ".join(said), t("Effect on the next token"))
+    return Chart(figure, table, sentences(said, t), t("Effect on the next token"))
 
 
 def _said(run: FormatRun, exact_ids: NDArray[np.int64], t: Translate) -> str:
@@ -125,7 +126,7 @@ def _largest(ratios: NDArray[np.float64], names: Sequence[tuple[int, int]], t: T
     many = t("{n} of {all} channels reach more than 4 ×.")
     n, every = int((ratios > 4).sum()), int(np.isfinite(ratios).sum())
     first = said.format(channel=channel, head=head, layer=layer, ratio=ratios[row, channel])
-    return f"{first} {many.format(n=n, all=every)}"
+    return sentences([first, many.format(n=n, all=every)], t)
 
 
 def _heatmap(values: NDArray[np.float64], hover: str, unit: str, palette: Palette) -> go.Figure:

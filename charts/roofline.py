@@ -14,6 +14,7 @@ from charts.base import Chart, Palette, Translate, base_figure, duration
 from charts.labels import escape
 from charts.series import SYMBOLS
 from charts.sweep_times import place_text
+from inference.errors import sentences
 
 if TYPE_CHECKING:
     from inference.device_probe import Reached, Roof
@@ -88,7 +89,7 @@ def _said(roof: Roof, names: dict[str, str], t: Translate) -> str:
     assert device.flops is not None
     said = [
         t("Measured on {place}: {read:.1f} GB/s read, {flops:,.0f} GFLOP/s; they meet at {ridge:.1f} FLOPs a byte.")
-        .format(place=place_text(roof.place), read=device.bandwidth / GIGA, flops=device.flops / GIGA,
+        .format(place=place_text(roof.place, t), read=device.bandwidth / GIGA, flops=device.flops / GIGA,
                 ridge=device.ridge)
     ]  # fmt: skip
     for one in roof.passes:
@@ -100,7 +101,7 @@ def _said(roof: Roof, names: dict[str, str], t: Translate) -> str:
         )
         name = names[one.phase]
         said.append(text.format(pass_=name[:1].upper() + name[1:], s=duration(one.seconds), share=one.share))
-    return " ".join(said)
+    return sentences(said, t)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +156,6 @@ def expected_chart(found: Sequence[Expected], model: str, context: int, *, palet
     said = t("Computed, not measured: bandwidth ÷ (weights + KV read) for {model} after {n:,} positions.")
     text = said.format(model=model, n=context)
     if best is not None:
-        text += " " + t("At most {speed:,.0f} tok/s a sequence on {name}.").format(speed=best.tok_s, name=best.name)
+        most = t("At most {speed:,.0f} tok/s a sequence on {name}.").format(speed=best.tok_s, name=best.name)
+        text = sentences([text, most], t)
     return Chart(figure, table, text, t("What other devices allow"))

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from charts.base import Chart, Palette, Translate, base_figure, duration, percent
 from charts.metrics import Metric
 from charts.sweep_times import place_text
-from inference.errors import N_
+from inference.errors import N_, sentences
 from inference.measured import Place
 from inference.serving import Kind, Schedule, Served
 
@@ -220,7 +220,7 @@ def _said(schedules: Sequence[Schedule], place: Place, t: Translate) -> str:
         )
         for one in schedules
     ]
-    return " ".join([begins.format(place=place_text(place)), *ends])
+    return sentences([begins.format(place=place_text(place, t)), *ends], t)
 
 
 def _shortest(schedules: Sequence[Schedule], t: Translate) -> str:
@@ -235,9 +235,9 @@ def _shortest(schedules: Sequence[Schedule], t: Translate) -> str:
         if any(one.tpot_s is not None for one in schedule.served)
     }
     if not means:
-        return said + " " + t("A TPOT needs two tokens.")
+        return sentences([said, t("A TPOT needs two tokens.")], t)
     best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    after = t("From then on “{best}” is the fastest, {least} a token, and “{worst}” the slowest, {most}.")
-    return f"{said} " + after.format(
+    after = t("From then on “{best}” is the fastest, {least} a token, and “{worst}” the slowest, {most}.").format(
         best=t(POLICIES[best]), least=duration(means[best]), worst=t(POLICIES[worst]), most=duration(means[worst])
     )
+    return sentences([said, after], t)

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from charts.base import Chart, Palette, Translate, base_figure, duration
 from charts.labels import escape
 from charts.series import DASHES, SYMBOLS
+from inference.errors import listed, sentences
 from inference.measured import Fit, Line, Place, Sweep, fit
 
 CURVE = 100  # points of a fitted curve
 
 
-def place_text(place: Place) -> str:
+def place_text(place: Place, t: Translate) -> str:
     """The machine, the model and its type, for a sentence."""
-    return f"{place.machine}, {place.model}, {place.dtype}"
+    return listed((place.machine, place.model, place.dtype), t)
 
 
 def prefill_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
@@ -38,12 +39,12 @@ def prefill_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
     for name, part in ((t("linear part (ms)"), whole[1]), (t("quadratic part (ms)"), whole[2])):
         table[name] = (part * 1e3).round(2)
     said = t("Measured on {place}: {n:,} tokens took {s}, {speed:,.0f} tok/s.").format(
-        place=place_text(sweep.place),
+        place=place_text(sweep.place, t),
         n=int(line.x[-1]),
         s=duration(line.median_s[-1]),
         speed=line.x[-1] / line.median_s[-1],
     )
-    return Chart(figure, table, f"{said} {_fitted(found, whole, t)}", t("Prefill time"))
+    return Chart(figure, table, sentences([said, _fitted(found, whole, t)], t), t("Prefill time"))
 
 
 def decode_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
@@ -57,13 +58,14 @@ def decode_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
         _log_ticks(figure, sweep.lines)
     cached = sweep.lines[0]
     said = t("Measured on {place}: a step after {n:,} positions takes {s} with the cache.").format(
-        place=place_text(sweep.place), n=int(cached.x[-1]), s=duration(cached.median_s[-1])
+        place=place_text(sweep.place, t), n=int(cached.x[-1]), s=duration(cached.median_s[-1])
     )
     if len(sweep.lines) > 1:
         without = sweep.lines[1]
-        said += " " + t("Without it, {s}: {ratio:.1f} × as long.").format(
+        longer = t("Without it, {s}: {ratio:.1f} × as long.").format(
             s=duration(without.median_s[-1]), ratio=without.median_s[-1] / cached.median_s[-1]
         )
+        said = sentences([said, longer], t)
     return Chart(figure, _table(lines, t("positions in the context"), t), said, t("Decode step time"))
 
 
@@ -81,7 +83,7 @@ def chunk_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
         "Measured on {place}: {n:,} tokens take {whole} in one pass and {small} in chunks of {size:,}; fastest are "
         "chunks of {best:,}."
     ).format(
-        place=place_text(sweep.place), n=sweep.fixed, whole=duration(line.median_s[-1]),
+        place=place_text(sweep.place, t), n=sweep.fixed, whole=duration(line.median_s[-1]),
         small=duration(line.median_s[0]), size=int(line.x[0]), best=int(line.x[best]),
     )  # fmt: skip
     return Chart(figure, table, said, t("Chunked prefill"))
@@ -109,7 +111,7 @@ def batch_chart(sweep: Sweep, *, palette: Palette, t: Translate) -> Chart:
         "Measured on {place}: {n} sequences at once make {many:,.1f} tok/s together and one alone {one:,.1f}; each "
         "waits {slow} for its token instead of {quick}."
     ).format(
-        place=place_text(sweep.place), n=int(line.x[-1]), many=line.x[-1] / median[-1], one=line.x[0] / median[0],
+        place=place_text(sweep.place, t), n=int(line.x[-1]), many=line.x[-1] / median[-1], one=line.x[0] / median[0],
         slow=duration(median[-1]), quick=duration(median[0]),
     )  # fmt: skip
     return Chart(figure, table, said, t("Batch size"))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from charts.base import MONO, Chart, Palette, Translate, base_figure, percent, translucent
 from charts.labels import escape, shorten
+from inference.errors import sentences
 from inference.sweep import Sweep
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -135,7 +136,7 @@ def _with_others(said: str, others: Numbers, t: Translate, spec: str) -> str:
     steps = t("Over this run's steps, the settings as they are give {low} to {high}.").format(
         low=format(known.min(), spec), high=format(known.max(), spec)
     )
-    return f"{said} {steps}"
+    return sentences([said, steps], t)
 
 
 def _cannot_tell(t: Translate) -> str:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.base import Chart, Palette, Translate, base_figure, duration
+from inference.errors import sentences
 from inference.metrics import taken_over
 from inference.trace import Trace
 
@@ -124,7 +125,7 @@ def _said(trace: Trace, shown: list[Part], waited_s: float | None, t: Translate)
     ]
     if waited_s is None:
         said.append(t("Whether the request waited in a queue is not known for this run."))
-    return " ".join(said)
+    return sentences(said, t)
 
 
 def _passes(seconds: tuple[float, ...], start: float) -> Spans:

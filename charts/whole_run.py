@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from charts.base import Chart, Palette, Translate, base_figure, percent
 from charts.labels import escape
 from inference.counterfactual import Choice, parting
+from inference.errors import sentences
 from inference.trace import Trace
 
 
@@ -96,7 +97,7 @@ def _said(trace: Trace, found: Sequence[Choice], at: int | None, t: Translate) -
         )
     if n_unknown:
         said.append(t("{n} steps cannot be told from the logits that were recorded.").format(n=n_unknown))
-    return " ".join(said)
+    return sentences(said, t)
 
 
 def _parting_said(trace: Trace, found: Sequence[Choice], at: int, t: Translate) -> str:

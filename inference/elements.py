@@ -111,7 +111,7 @@ def element_type(name: object) -> ElementType:
             N_("There is no element type {name} for a KV cache."),
             N_("Choose one of: {known}."),
             name=str(name)[:40] or "''",
-            known=", ".join(ELEMENT_TYPES),
+            known=tuple(ELEMENT_TYPES),
         )
     return found
 

@@ -113,8 +113,9 @@ def head_map(trace: Trace, side: int = THUMB) -> HeadMap:
     """
     layers = recorded_layers(trace)
     if not layers:
-        why = " ".join(str(note) for note in trace.left_out) or trace.model.attention_note
-        raise TraceError(N_("This run holds no attention weights. {why}"), why=why)
+        raise TraceError(
+            N_("This run holds no attention weights. {why}"), why=trace.left_out or trace.model.attention_note
+        )
     ids = np.array([token.id for token in trace.tokens], dtype=np.int64)
     thumbs, measures = [], []
     for number in layers:

@@ -146,7 +146,7 @@ def _with_defaults(config: Config, notes: list[Note]) -> Config:
     if config.get("per_layer_config"):
         missing.pop("global_head_dim", None)
     if missing:
-        filled = ", ".join(f"{key} = {value}" for key, value in missing.items())
+        filled = tuple(f"{key} = {value}" for key, value in missing.items())
         text = N_("The config leaves out what {model_type} has by default in transformers; taken: {filled}.")
         notes.append(Note(text, {"model_type": config.get("model_type"), "filled": filled}))
     return {**missing, **config}
@@ -270,6 +270,6 @@ def _figure(config: Config, keys: tuple[str, ...], high: int) -> int:
         raise CalculatorError(
             N_("The config has none of these: {keys}."),
             N_("Add the figure, or give the layers, KV heads and head size by hand."),
-            keys=", ".join(keys),
+            keys=keys,
         )
     return value

@@ -115,7 +115,7 @@ def weight_bytes(params: int, weights: str) -> int:
             N_("There is no weight type {name}."),
             N_("Choose one of: {known}."),
             name=str(weights)[:40],
-            known=", ".join(WEIGHT_TYPES),
+            known=tuple(WEIGHT_TYPES),
         )
     block, block_bytes = WEIGHT_TYPES[weights]
     return -(-whole(params, "params", high=MAX_PARAMS) * block_bytes // block)

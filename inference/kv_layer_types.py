@@ -85,7 +85,7 @@ def _named(named: Sequence[object], n_layers: int, notes: list[Note]) -> list[La
     unknown = sorted({str(name)[:40] for name in named if str(name) not in BY_NAME})
     if unknown:
         text = N_("Layers of the type {names} are not known and are counted as full attention: an upper bound.")
-        notes.append(Note(text, {"names": ", ".join(unknown)}))
+        notes.append(Note(text, {"names": tuple(unknown)}))
     return [BY_NAME.get(str(name), FULL) for name in named]
 
 

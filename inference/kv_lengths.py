@@ -68,6 +68,6 @@ def draw_lengths(distribution: str, count: int, mean: int, seed: int) -> tuple[i
             N_("There is no distribution {name}."),
             N_("Choose one of: {known}."),
             name=repr(distribution)[:40],
-            known=", ".join(DISTRIBUTIONS),
+            known=tuple(DISTRIBUTIONS),
         )
     return tuple(int(n) for n in np.clip(np.rint(drawn), 1, MAX_TOKENS))

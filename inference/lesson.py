@@ -1,7 +1,7 @@
 """The figures that the lesson states, computed from its recorded runs: for each station a dict by name.
 
 The lesson's texts hold no digit of their own: every number in them is filled in from here. Shares and probabilities
-lie between 0 and 1, times are in seconds, log-probabilities are natural.
+lie between 0 and 1, times are in seconds, log-probabilities are natural; a list of tokens is a tuple.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prompt(run: Trace, chat: Trace) -> Values:
         "prompt": "".join(run.request.texts),
         "n": len(ours),
         "n_written": sum(ours),
-        "added": ", ".join(token.display for token, own in zip(run.prompt_tokens, ours, strict=True) if not own),
+        "added": tuple(token.display for token, own in zip(run.prompt_tokens, ours, strict=True) if not own),
         "chat_model": chat.model.name,
         "chat_prompt": " ".join(chat.request.texts),
         "chat_n": len(theirs),
@@ -175,11 +175,11 @@ def choosing(run: Trace) -> Values:
     }  # fmt: skip
 
 
-def kept(run: Trace, stage: SamplerStage) -> str:
+def kept(run: Trace, stage: SamplerStage) -> tuple[str, ...]:
     """The tokens that a stage leaves, likeliest first."""
     ids = np.flatnonzero(stage.kept)
     ids = ids[np.argsort(-stage.probs[ids], kind="stable")]
-    return ", ".join(run.vocabulary.token(int(i)).display for i in ids)
+    return tuple(run.vocabulary.token(int(i)).display for i in ids)
 
 
 def loop(run: Trace) -> Values:

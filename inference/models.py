@@ -149,7 +149,7 @@ def choose_device(device: str) -> torch.device:
             N_("There is no device {device} here."),
             N_("Use one of {available}, or auto."),
             device=device,
-            available=", ".join(kind for kind, there in available.items() if there),
+            available=tuple(kind for kind, there in available.items() if there),
         )
     return chosen
 
@@ -285,7 +285,7 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype | None:
             N_("There is no element type {dtype}."),
             N_("Use one of {names}, or auto."),
             dtype=dtype,
-            names=", ".join(DTYPES),
+            names=tuple(DTYPES),
         )
     return DTYPES[dtype]
 

@@ -84,7 +84,7 @@ class SamplingParams:
             raise SamplingError(
                 N_("The order of steps leaves out {names}, which is set."),
                 N_("Name every setting that is in use, or turn it off."),
-                names=", ".join(missing),
+                names=tuple(missing),
             )
         return tuple(steps)
 
@@ -144,15 +144,15 @@ def _ordered_names(order: str | tuple[str, ...]) -> tuple[str, ...]:
             N_("There is no order of steps called {order}."),
             N_("Use one of {orders}, or a tuple of step names."),
             order=order,
-            orders=", ".join(ORDERS),
+            orders=tuple(ORDERS),
         )
     unknown = [name for name in order if name not in STEPS]
     if unknown or len(set(order)) < len(order):
         raise SamplingError(
             N_("The order of steps is not valid: {names}."),
             N_("Name each step once; the steps are {steps}."),
-            names=", ".join(unknown or order),
-            steps=", ".join(STEPS),
+            names=tuple(unknown or order),
+            steps=tuple(STEPS),
         )
     return tuple(order)
 

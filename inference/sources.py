@@ -200,7 +200,7 @@ def _unknown(name: str) -> ModelError:
         N_("There is no model called {name}."),
         N_("Did you mean {nearest}? A name can also be a folder, a .gguf file or a hub id such as owner/model."),
         name=name,
-        nearest=", ".join(nearest(name)),
+        nearest=tuple(nearest(name)),
     )
 
 

@@ -371,6 +371,6 @@ class Trace:
             raise TraceError(
                 N_("Attention of layer {layer} was not recorded in this run. {why}"),
                 layer=layer,
-                why=" ".join(str(note) for note in self.left_out) or self.model.attention_note,
+                why=self.left_out or self.model.attention_note,
             )
         return record

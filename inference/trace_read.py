@@ -250,6 +250,6 @@ def _layer(spec: Mapping[str, Any] | None) -> LayerSpec | None:
 
 
 def _note(note: Mapping[str, Any]) -> Note:
-    made = Note(str(note["template"]), dict(note["values"]))
+    made = Note(str(note["template"]), {name: _tuples(value) for name, value in dict(note["values"]).items()})
     str(made)  # a template that cannot be filled in is a damaged file
     return made

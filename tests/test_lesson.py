@@ -132,11 +132,11 @@ def expected() -> dict[str, dict[str, Any]]:
 
 
 WORDS = {
-    "prompt": {"prompt": "小猫跑了一天，它很", "added": "<bos>", "chat_model": "SmolLM2 135M Instruct"},
+    "prompt": {"prompt": "小猫跑了一天，它很", "added": ("<bos>",), "chat_model": "SmolLM2 135M Instruct"},
     "tokens": {"token": "小猫", "chat_model": "SmolLM2 135M Instruct"},
     "prefill": {"token": "很", "read": "跑", "next": "累"},
     "logits": {"last": "很", "a": "累", "b": "困", "c": "饿"},
-    "choosing": {"a": "累", "b": "困", "p_kept": "累, 困"},
+    "choosing": {"a": "累", "b": "困", "p_kept": ("累", "困")},
     "loop": {"first": "累", "last": "<eos>"},
     "cache": {"held": "8 → 9 → 10", "end": "<eos>"},
     "formula": {"formula": "2 · 3 · 1 · 10 · 2 · 16 · 4 = 7,680"},
@@ -168,7 +168,7 @@ def test_the_figures_are_those_that_the_lesson_is_built_on() -> None:
     for name, share in {"p_a": 0.60, "p_b": 0.20, "p_c": 0.10, "p_rest": 0.10}.items():
         assert first[name] == pytest.approx(share, abs=0.01)
     assert (choosing["k_a"], choosing["k_b"]) == (pytest.approx(0.75, abs=0.01), pytest.approx(0.25, abs=0.01))
-    assert choosing["p_kept"] == "累, 困"
+    assert choosing["p_kept"] == ("累", "困")
     assert [token.id for token in trace("kitten").prompt_tokens] == PROMPT
     assert [step.token_id for step in trace("kitten").steps] == [TIRED, FULL_STOP, END]
     assert trace("kitten").tokens[of_attention()["_read"]].display == stated()["prefill"]["read"]

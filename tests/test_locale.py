@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from babel.messages.catalog import Catalog
 
+from inference.errors import Note, RequestError
 from scripts.translations import (
     LANGUAGES,
     ROOT,
@@ -28,7 +29,7 @@ from scripts.translations import (
     write,
 )
 from ui.i18n import LANGUAGES as OFFERED
-from ui.i18n import catalogue, nearest
+from ui.i18n import catalogue, error_text, nearest, note_text, translate
 
 MARKS = {"_", "t", "N_", "translate"}
 FILES = sorted(p for s in SOURCES for p in ([ROOT / s] if s.endswith(".py") else (ROOT / s).rglob("*.py")))
@@ -181,6 +182,26 @@ def test_the_two_chinese_catalogues_do_not_mix_their_characters() -> None:
 )
 def test_a_browser_gets_the_nearest_language(tag: str, offered: str) -> None:
     assert nearest(tag) == offered
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        ("en", "This server does not run x. Choose one of a, b."),
+        ("zh-Hans", "本服务器不运行 x。请从 a、b 中选择。"),
+        ("zh-Hant", "這台伺服器不執行 x。請從 a、b 中選擇。"),
+    ],
+)
+def test_the_words_of_a_list_are_joined_as_the_language_does(
+    monkeypatch: pytest.MonkeyPatch, offered: str, said: str
+) -> None:
+    monkeypatch.setattr("ui.i18n.language", lambda: offered)
+    what, remedy, words = "This server does not run {name}.", "Choose one of {allowed}.", ("a", "b")
+    error = RequestError(what, remedy, name="x", allowed=words)
+    assert str(error) == "This server does not run x. Choose one of a, b."
+    assert error_text(error) == said
+    assert said.endswith(note_text(Note(remedy, {"allowed": words})))
+    assert said.endswith(translate(remedy, allowed=words))
 
 
 def test_every_language_on_offer_has_a_catalogue() -> None:

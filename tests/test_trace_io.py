@@ -20,7 +20,7 @@ from safetensors.numpy import save as save_tensors
 
 from inference import GenerationRequest, RecordOptions, SamplingParams, Trace
 from inference.engine import record
-from inference.errors import TraceFileError
+from inference.errors import Note, TraceFileError
 from inference.table import to_csv, write
 from inference.trace_io import KEY, dump, load
 from inference.trace_write import VERSION
@@ -72,6 +72,13 @@ def test_a_saved_run_comes_back_whole(options: RecordOptions, tmp_path: Path) ->
     if options.attention:
         np.testing.assert_array_equal(back.attention(3, 1), trace.attention(3, 1))
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_list_in_what_was_left_out_comes_back_as_one() -> None:
+    trace = replace(a_run(), left_out=(Note("Layers {layers} were left out.", {"layers": (0, 2)}),))
+    (note,) = load(dump(trace)).left_out
+    assert note == trace.left_out[0]
+    assert str(note) == "Layers 0, 2 were left out."
 
 
 def test_a_cancelled_run_without_steps_can_be_saved() -> None:

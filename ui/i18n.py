@@ -10,7 +10,8 @@ from typing import Any
 
 import streamlit as st
 
-from inference.errors import STEP, InferenceError, Note
+from inference import errors
+from inference.errors import InferenceError, Note
 
 LOCALE = Path(__file__).resolve().parent.parent / "assets" / "locale"
 LANGUAGES = {"en": "English", "zh-Hans": "简体中文", "zh-Hant": "繁體中文"}
@@ -18,9 +19,8 @@ TRADITIONAL = ("hant", "tw", "hk", "mo")
 
 
 def translate(text: str, /, **values: Any) -> str:
-    """`text` in the reader's language, its fields filled in with `values`."""
-    found = catalogue(language()).gettext(text) if text else ""
-    return found.format(**values) if values else found
+    """`text` in the reader's language, its fields filled in with `values`; a tuple is a list of words."""
+    return errors.fill(text, values, _gettext()) if values else _gettext()(text) if text else ""
 
 
 _ = translate
@@ -43,23 +43,21 @@ def nearest(tag: str) -> str:
 
 def error_text(error: InferenceError) -> str:
     """An error's sentences in the reader's language."""
-    parts = [STEP] if error.step is not None else []
-    values = {name: translate(v) if isinstance(v, str) else v for name, v in error.values.items()}
-    return sentences(
-        catalogue(language()).gettext(part).format(step_index=error.step, **values)
-        for part in (*parts, error.what, error.remedy)
-        if part
-    )
+    return error.text(_gettext())
 
 
 def sentences(parts: Iterable[str]) -> str:
-    """Sentences as one text; in Chinese the full stop brings its own space."""
-    return (" " if language() == "en" else "").join(parts)
+    """Sentences as one text, as the reader's language joins them."""
+    return errors.sentences(parts, _gettext())
 
 
 def note_text(note: Note) -> str:
     """A note in the reader's language."""
-    return catalogue(language()).gettext(note.template).format(**note.values)
+    return note.text(_gettext())
+
+
+def _gettext() -> errors.Translate:
+    return catalogue(language()).gettext
 
 
 @cache

@@ -55,7 +55,7 @@ class Limits:
                 N_("This server does not run {name}."),
                 N_("Choose one of {allowed}."),
                 name=name,
-                allowed=", ".join(entry.id for entry in self.allowed()),
+                allowed=tuple(entry.id for entry in self.allowed()),
             )
 
     def bound(self, request: GenerationRequest) -> GenerationRequest:

@@ -11,7 +11,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from inference.budget import plan
-from inference.errors import N_, InferenceError
+from inference.errors import LIST, N_, InferenceError
 from inference.request import GenerationRequest
 from inference.sampling_params import SamplingParams, resolve
 from inference.tokens import written_by
@@ -65,7 +65,7 @@ def _prompt(model: LoadedModel, request: GenerationRequest, ids: NDArray[np.int6
 
 def _cost(model: LoadedModel, request: GenerationRequest, n_prompt: int) -> None:
     planned = plan(model.footprint, request.record, n_prompt, request.max_new_tokens)
-    parts = ", ".join(f"{_(PARTS[name])} {nbytes / 2**20:.1f}" for name, nbytes in planned.nbytes.items() if nbytes)
+    parts = tuple(f"{_(PARTS[name])} {nbytes / 2**20:.1f}" for name, nbytes in planned.nbytes.items() if nbytes)
     st.text(_("The record takes at most {mib:.1f} MiB ({parts}).", mib=planned.total_bytes / 2**20, parts=parts))
     for note in planned.left_out:
         st.text(note_text(note))
@@ -85,6 +85,6 @@ def _settings(model: LoadedModel, request: GenerationRequest) -> None:
         )
         if value not in (None, ()) or field.name in ("temperature", "top_k", "top_p", "repetition_penalty"):
             rows.append({_("setting"): field.name, _("value"): shown, _("origin"): _(ORIGINS[origin[field.name]])})
-    eos = ", ".join(f"{model.tokenizer.vocabulary.token(i).display} ({i})" for i in model.eos_ids) or _("none")
+    eos = _(LIST).join(f"{model.tokenizer.vocabulary.token(i).display} ({i})" for i in model.eos_ids) or _("none")
     rows.append({_("setting"): "eos_token_id", _("value"): eos, _("origin"): _(ORIGINS["checkpoint"])})
     st.dataframe(pd.DataFrame(rows), hide_index=True, height=210)

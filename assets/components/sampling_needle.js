@@ -90,7 +90,7 @@ class Needle {
     const share = percent(stage.probs[stage.ids.indexOf(hit)]);
     const fell = fill(greedy ? this.words.greedy_took : this.words.fell, { u: this.u.toFixed(4), token: label(hit), share });
     const then = recorded === null ? "" : hit === recorded ? this.words.as_recorded : fill(this.words.changed, { token: label(recorded) });
-    put(this.sentence, [fell, then].filter(Boolean).join(" "));
+    put(this.sentence, then ? fill(this.words.sentences, { first: fell, then }) : fell);
     this.sentence.classList.toggle("differs", recorded !== null && hit !== recorded);
     this.bar.setAttribute("aria-valuenow", this.u.toFixed(4));
     this.bar.setAttribute("aria-valuetext", this.sentence.textContent);

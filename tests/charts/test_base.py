@@ -4,6 +4,7 @@ import ast
 import json
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from charts.attention import attention_map
 from charts.base import Chart, Palette, duration, percent, size
 from charts.distribution import distribution
 from charts.kv_growth import kv_growth
-from inference.errors import TraceError
+from inference.errors import Note, SamplingError, TraceError, listed, sentences
+from inference.sampling_params import SamplingParams
 from inference.trace import Trace
 from tests.charts.runs import run
+from ui.i18n import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 Maker = Callable[[Trace, int, Palette], Chart]
@@ -123,9 +126,8 @@ def test_translated_texts_are_literals_so_that_a_catalogue_can_be_extracted() ->
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "t":
                 argument = node.args[0]
                 literal = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-                is_error = isinstance(argument, ast.Name) and argument.id == "part"  # marked with N_ where it is raised
                 of_table = isinstance(argument, ast.Subscript) and ast.unparse(argument.value) in tables
-                assert literal or is_error or of_table, f"{path.name}:{node.lineno}"
+                assert literal or of_table, f"{path.name}:{node.lineno}"
 
 
 @pytest.mark.parametrize(
@@ -157,3 +159,43 @@ def luminance(colour: str) -> float:
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_sentences_stand_apart_in_english_and_follow_each_other_at_once_in_chinese() -> None:
+    assert sentences(["One {x}.", "", "Two."], str) == "One {x}. Two."
+    assert sentences([], str) == ""
+    for name in ("zh-Hans", "zh-Hant"):
+        assert sentences(["一。", "二。", "三。"], catalogue(name).gettext) == "一。二。三。"
+
+
+def test_the_words_of_a_list_are_joined_as_the_language_does() -> None:
+    assert listed([0, 2], str) == "0, 2"
+    assert listed([0, 2], catalogue("zh-Hans").gettext) == "0、2"
+
+
+def test_a_refusal_is_in_the_readers_language_with_its_lists() -> None:
+    with pytest.raises(SamplingError) as found:
+        SamplingParams(order=("top_k", "top_k")).steps()
+    assert str(found.value).startswith("The order of steps is not valid: top_k, top_k. ")
+    said = found.value.text(catalogue("zh-Hans").gettext)
+    assert said.startswith("步骤顺序无效：top_k、top_k。每个步骤只写一次；可用的步骤有 ")
+    assert ", " not in said
+
+
+def test_why_a_run_holds_no_attention_is_said_in_the_readers_language() -> None:
+    notes = (Note("It keeps nothing: it reads the keys and values of an earlier layer."),) * 2
+    whole = run()
+    trace = replace(whole, steps=tuple(replace(step, attention=None) for step in whole.steps), left_out=notes)
+    with pytest.raises(TraceError) as found:
+        trace.attention(0, 0)
+    assert str(found.value).count("It keeps nothing: it reads the keys and values of an earlier layer.") == 2
+    said = found.value.text(catalogue("zh-Hans").gettext)
+    assert said == "这次运行没有记录第 0 层的注意力。" + 2 * catalogue("zh-Hans").gettext(notes[0].template)
+
+
+def test_no_chart_puts_a_space_between_sentences_by_itself() -> None:
+    for path in (ROOT / "charts").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert '" " +' not in text, path.name
+        assert '+ " "' not in text, path.name
+        assert '" ".join(' not in text or path.name == "export.py", path.name  # there, of hashes

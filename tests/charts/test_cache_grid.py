@@ -13,6 +13,7 @@ from charts.layer_bytes import layer_bytes
 from inference.cache_check import layer_checks
 from inference.trace import KVState, Trace
 from tests.charts.runs import CACHE_BYTES, run
+from ui.i18n import catalogue
 
 
 def sliding(trace: Trace, keep: int) -> Trace:
@@ -47,6 +48,12 @@ def test_the_sentence_and_the_table_count_the_cells() -> None:
     assert chart.description == "Step 1 lit 2 cells and reused 6. 1 were dropped."
     assert list(chart.table["reused"]) == [4, 2]
     assert list(chart.table["dropped in this step"]) == [0, 1]
+
+
+def test_in_chinese_the_sentences_follow_each_other_at_once() -> None:
+    trace, t = sliding(run(), keep=0), catalogue("zh-Hans").gettext
+    said = cache_grid(trace, 1, palette=Palette.light(), t=t).description
+    assert said == "第 1 步点亮了 1 个格子，复用了 4 个。没有自己的键的层：1。"
 
 
 def test_a_long_run_is_pooled_to_at_most_256_columns_that_show_the_newest_state() -> None:

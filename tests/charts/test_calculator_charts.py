@@ -12,6 +12,7 @@ from charts.kv_engines import kv_engines
 from inference.errors import Note
 from inference.kv_engines import EngineBytes
 from inference.kv_fit import Need
+from ui.i18n import catalogue
 
 GIB = 2**30
 PALETTES = [Palette.light(), Palette.dark()]
@@ -43,6 +44,12 @@ def test_each_arrangement_has_a_line_of_its_own_dash_and_the_models_own_is_thick
         "At 4,096 tokens a sequence: MHA 2.00 GiB, GQA 512.00 MiB, MQA 64.00 MiB, MLA 144.00 MiB. "
         "This model has GQA (thick line)."
     )
+
+
+def test_in_chinese_the_sizes_are_listed_and_the_sentences_joined_as_there() -> None:
+    few = {name: CURVES[name] for name in ("MHA", "GQA")}
+    chart = kv_curves(few, TOKENS, 4096, "GQA", palette=Palette.light(), t=catalogue("zh-Hans").gettext)
+    assert chart.description == "每个序列 4,096 个词元时：MHA 2.00 GiB、GQA 512.00 MiB。该模型是 GQA（粗线）。"
 
 
 def engine(nbytes: int | None) -> EngineBytes:

@@ -146,8 +146,8 @@ def _has(layout: KVLayout, kind: str) -> bool:
     return any(layer.kind == kind for layer in layout.layers)
 
 
-def _window(layout: KVLayout) -> str:
-    return ", ".join(f"{n:,}" for n in sorted({layer.window for layer in layout.layers if layer.window}))
+def _window(layout: KVLayout) -> tuple[str, ...]:
+    return tuple(f"{n:,}" for n in sorted({layer.window for layer in layout.layers if layer.window}))
 
 
 REASONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from charts.base import Translate
+from inference.errors import sentences
 
 
 def lab_words(t: Translate) -> dict[str, str]:
@@ -24,7 +25,7 @@ def _control_words(t: Translate) -> dict[str, str]:
         "whole_least": t("{name} must be a whole number of at least {low}, not {value}."),
         "least": t("{name} must be a number of at least {low}, not {value}."),
         "number": t("{name} must be a number, not {value}."),
-        "above_zero": t("repetition_penalty must be above 0.") + " " + t("1 turns it off."),
+        "above_zero": sentences((t("repetition_penalty must be above 0."), t("1 turns it off.")), t),
         "cold": t("A temperature of at most 0.00001 is greedy: the highest score is taken."),
         "p_zero": t("0 keeps the likeliest token alone."),
         "k_large": t("The vocabulary has {size} tokens, so nothing is removed."),
@@ -54,9 +55,13 @@ def _column_words(t: Translate) -> dict[str, str]:
         "not_finite": t(
             "The model's logit for token {token_id} is {value}, so there is no distribution to choose from."
         ),
-        "empty": t("{step} removed every token that was left, so there is nothing to choose from.")
-        + " "
-        + t("Loosen that setting."),
+        "empty": sentences(
+            (
+                t("{step} removed every token that was left, so there is nothing to choose from."),
+                t("Loosen that setting."),
+            ),
+            t,
+        ),
         "agrees": t("The server has computed the same."),
         "waiting": t("The server computes the same …"),
         "disagrees": t("Server and browser disagree at {step}; the server’s result counts: “{token}”."),
@@ -70,6 +75,7 @@ def _needle_words(t: Translate) -> dict[str, str]:
         "u_error": t("u must be a number from 0 to below 1, not {value}."),
         "redraw": t("Redraw"),
         "back": t("Back to the recorded u"),
+        "sentences": t("{first} {then}"),
         "fell": t("u = {u} falls on “{token}”, which has {share}."),
         "greedy_took": t("Greedy decoding takes “{token}”, whatever u is."),
         "as_recorded": t("The run took the same token."),

@@ -217,8 +217,7 @@ def _answer(
         params = memory.told.params
         stages = run_pipeline(logits, params, context.ids.tolist(), context.n_prompt, context.eos_ids)
     except InferenceError as error:
-        parts = [t(part).format(**error.values) for part in (error.what, error.remedy) if part]
-        return {"n": memory.n, "error": " ".join(parts)}
+        return {"n": memory.n, "error": error.text(t)}
     kept = [np.flatnonzero(stage.kept) for stage in stages]
     final = stages[-1].probs
     ids = kept[-1][leading(final[kept[-1]], COMPARED)[:COMPARED]]

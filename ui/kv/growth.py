@@ -55,4 +55,4 @@ def _formula(trace: Trace, step: int) -> None:
         st.text(_("Measured on the cache's tensors: {n:,} bytes, {share:.0%} of it.", n=measured, share=share))
         for reason in dict.fromkeys(note_text(check.why) for check in checks if check.why):
             layers = [str(c.layer) for c in checks if c.why and note_text(c.why) == reason]
-            st.text(_("Layers {layers}: {reason}", layers=", ".join(layers), reason=reason))
+            st.text(_("Layers {layers}: {reason}", layers=tuple(layers), reason=reason))

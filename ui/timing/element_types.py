@@ -36,7 +36,7 @@ def element_types(trace: Trace) -> None:
         _(
             "This processor has {instructions}. The run's tokens are fed to its model in float32 and in bfloat16, and "
             "both write on from the prompt greedily. They take turns at every pass; passes that warm up do not count.",
-            instructions=", ".join(instructions()),
+            instructions=tuple(instructions()),
         )
     )
     if not trace.steps:

@@ -90,7 +90,7 @@ def simulation(costs: StepCosts) -> None:
     st.text(
         _(
             "A simulation: no request is run. The clock moves by the cost of each pass, measured on {place}.",
-            place=place_text(costs.place),
+            place=place_text(costs.place, _),
         )
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
