@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.components.mode import follow_mode
 from ui.i18n import _
 from ui.live import heartbeat
 from ui.session import attend, warm_up
@@ -27,4 +28,5 @@ page = st.navigation(
 )
 page.run()
 heartbeat()
+follow_mode()
 warm_up()

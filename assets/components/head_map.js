@@ -23,7 +23,8 @@ class HeadMap {
 
   update(data, setStateValue) {
     this.setStateValue = setStateValue;
-    if (this.data?.mosaic !== data.mosaic || this.data.words.label !== data.words.label) this.build(data);
+    const look = ({ colours, words }) => [...colours, words.label].join();
+    if (this.data?.mosaic !== data.mosaic || look(this.data) !== look(data)) this.build(data);
     this.data = data;
     this.show();
   }

@@ -134,6 +134,15 @@ def test_tokens_that_repeat_or_look_like_markup_are_shown_as_they_are(page: Page
     expect(page.get_by_text("270 heads in 30 layers.")).to_be_visible(timeout=20_000)
 
 
+def test_a_change_between_light_and_dark_repaints_the_thumbnails(reader: Page) -> None:
+    painted = reader.locator(".head_map")
+    expect(painted).to_have_css("--sheet", re.compile("blob:"))
+    light = painted.evaluate("map => getComputedStyle(map).getPropertyValue('--sheet')")
+    reader.emulate_media(color_scheme="dark")
+    expect(painted).not_to_have_css("--sheet", light, timeout=10_000)
+    expect(painted).to_have_css("--sheet", re.compile("blob:"))
+
+
 def test_the_other_sections_open_one_at_a_time(reader: Page) -> None:
     reader.get_by_role("tab", name="Masks").click()
     expect(reader.get_by_role("heading", name="The mask of layer 14: causal")).to_be_visible(timeout=20_000)

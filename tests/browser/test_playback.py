@@ -195,6 +195,18 @@ def test_the_language_can_be_switched_and_comes_with_the_link(page: Page, app_se
     expect(page.get_by_role("heading", name="Playback")).to_be_visible(timeout=30_000)
 
 
+def test_a_change_between_light_and_dark_recolours_the_charts_and_keeps_the_step(page: Page, app_server: str) -> None:
+    page.emulate_media(color_scheme="light")
+    open_app(page, app_server)
+    page.get_by_role("slider").first.press("ArrowRight")
+    expect(page.get_by_text("step 1 of 24")).to_be_visible(timeout=10_000)
+    tick = page.locator(".js-plotly-plot .xtick text").first
+    light = tick.evaluate("text => getComputedStyle(text).fill")
+    page.emulate_media(color_scheme="dark")
+    expect(tick).not_to_have_css("fill", light, timeout=10_000)
+    expect(page.get_by_text("step 1 of 24")).to_be_visible()
+
+
 def test_the_page_works_by_keyboard_alone_and_at_800_pixels(page: Page, app_server: str) -> None:
     page.set_viewport_size({"width": 800, "height": 1000})
     open_app(page, app_server)
