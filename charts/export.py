@@ -131,7 +131,8 @@ def _settings(trace: Trace, t: Translate) -> str:
         value = getattr(trace.sampling, field.name)
         if value not in (None, ()):
             origin = trace.origin.get(field.name, "default")
-            shown.append(f"{field.name} = {value} ({origins.get(origin, origin)})")
+            words = " → ".join(value) if isinstance(value, tuple) else value
+            shown.append(f"{field.name} = {words} ({origins.get(origin, origin)})")
     return listed(shown, t)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -72,19 +72,20 @@ def _cost(model: LoadedModel, request: GenerationRequest, n_prompt: int) -> None
 
 
 def _settings(model: LoadedModel, request: GenerationRequest) -> None:
-    params, origin = resolve(request.sampling, model.generation_settings)
+    params, origins = resolve(request.sampling, model.generation_settings)
+    always = ("temperature", "top_k", "top_p", "repetition_penalty", *(() if params.is_greedy else ("seed",)))
     rows = []
     for field in fields(SamplingParams):
         value = getattr(params, field.name)
-        shown = (
-            _("off")
-            if value in (None, ())
-            else _("drawn anew")
-            if field.name == "seed" and value is None
-            else str(value)
-        )
-        if value not in (None, ()) or field.name in ("temperature", "top_k", "top_p", "repetition_penalty"):
-            rows.append({_("setting"): field.name, _("value"): shown, _("origin"): _(ORIGINS[origin[field.name]])})
+        if value not in (None, ()) or field.name in always:
+            origin = _(ORIGINS[origins[field.name]])
+            rows.append({_("setting"): field.name, _("value"): _shown(field.name, value), _("origin"): origin})
     eos = _(LIST).join(f"{model.tokenizer.vocabulary.token(i).display} ({i})" for i in model.eos_ids) or _("none")
     rows.append({_("setting"): "eos_token_id", _("value"): eos, _("origin"): _(ORIGINS["checkpoint"])})
     st.dataframe(pd.DataFrame(rows), hide_index=True, height=210)
+
+
+def _shown(name: str, value: Any) -> str:
+    if value in (None, ()):
+        return _("drawn anew") if name == "seed" else _("off")
+    return " → ".join(value) if isinstance(value, tuple) else str(value)

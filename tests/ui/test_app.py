@@ -14,7 +14,7 @@ from inference.errors import N_, InferenceError, NumericalError
 from inference.tokens import written_by
 from inference.trace import Trace
 from tests.ui.fresh import runs_without_torch
-from ui import playback
+from ui import playback, session
 from ui.asked import Asked, from_link
 from ui.limits import Limits
 from ui.literal import literal
@@ -149,3 +149,17 @@ def test_a_run_that_ends_while_the_page_is_drawn_leaves_no_page_that_waits_for_i
     assert job.asked > 1
     assert not app.exception
     assert not app.button(key="start").disabled
+
+
+def test_the_preview_names_the_settings_in_effect_and_where_each_came_from() -> None:
+    session.models().get("kitten", lambda _: None)
+    app = opened(model="kitten", chat="false", decoding="random", temperature="0.5", prompt="小猫")
+    app.session_state["seed"] = None
+    app.toggle(key="preview").set_value(True).run()
+    table = app.dataframe[1].value.to_dict("records")
+    rows = {row["setting"]: (row["value"], row["origin"]) for row in table}
+    assert rows["temperature"] == ("0.5", "yours")
+    assert rows["top_k"] == ("50", "yours")  # as the form proposes
+    assert rows["repetition_penalty"] == ("off", "default")
+    assert rows["seed"] == ("drawn anew", "default")
+    assert rows["order"] == ("transformers", "default")
