@@ -54,10 +54,23 @@ def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> N
     expect(measured).to_be_visible()
 
 
-def test_requests_are_scheduled_on_measured_costs_and_a_real_batchs_rows_say_what_they_say_alone(reader: Page) -> None:
+@pytest.fixture
+def of_the_experts(page: Page, app_server: str) -> Page:
+    """The page on a run of the teaching model with experts, which is measured in seconds."""
+    page.goto(f"{app_server}/?model=experts&chat=false&prompt=12%2B7%3D&max_new_tokens=4&decoding=greedy&run=1")
+    expect(page.get_by_text(re.compile("Ended by "))).to_be_visible(timeout=LONG)
+    page.get_by_role("link", name="Prefill and decode").click()
+    expect(page.get_by_role("heading", name="Prefill and decode", exact=True)).to_be_visible(timeout=30_000)
+    return page
+
+
+def test_requests_are_scheduled_on_measured_costs_and_a_real_batchs_rows_say_what_they_say_alone(
+    of_the_experts: Page,
+) -> None:
+    reader = of_the_experts
     part(reader, "Batching and serving")
     reader.get_by_role("button", name="Measure what is missing").click()
-    said = reader.get_by_text(re.compile(r"A simulation: no request is run.*SmolLM2 135M Instruct, float32"))
+    said = reader.get_by_text(re.compile(r"A simulation: no request is run.*Experts .*, float32"))
     expect(said).to_be_visible(timeout=LONG)
     schedule = reader.locator(".st-key-chart-card-serving-schedule")
     expect(schedule.get_by_text("6 · 48 → 40")).to_have_count(3)  # a row of its own under each policy
