@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.components.mode import follow_mode
-from ui.i18n import _
+from ui.components.tab import tab
+from ui.i18n import _, spoken
 from ui.live import heartbeat
-from ui.session import attend, warm_up
+from ui.session import address, attend, warm_up
 
 st.set_page_config(
     page_title="Inferoscope", page_icon="static/icon.svg", layout="wide", menu_items={"About": "Inferoscope"}
@@ -28,5 +28,5 @@ page = st.navigation(
 )
 page.run()
 heartbeat()
-follow_mode()
+tab({**address(), **spoken()}, page=page.url_path)
 warm_up()

@@ -33,6 +33,11 @@ def language() -> str:
     return chosen if chosen in LANGUAGES else nearest(st.context.locale or "")
 
 
+def spoken() -> dict[str, str]:
+    """What the address must say of the language for a reload: nothing where it is the browser's own."""
+    return {} if language() == nearest(st.context.locale or "") else {"lang": language()}
+
+
 def nearest(tag: str) -> str:
     """The language on offer that is nearest to a browser's tag, such as `zh-TW`."""
     parts = tag.lower().replace("_", "-").split("-")

@@ -121,8 +121,15 @@ def job() -> Job | None:
     return found
 
 
+def address() -> dict[str, str]:
+    """What a reload needs to find the session's runs: the key of the one that is going on, or of the one on show."""
+    latest = job()
+    at = latest if latest is not None and not latest.ended else shown() or latest
+    return {} if at is None else {"job": at.key}
+
+
 def submit(new: Job) -> None:
-    """Queue a job of this session; its key goes into the URL so that a reload finds it."""
+    """Queue a job of this session; its key goes into the URL at once, so that a reload finds it."""
     shelf().put(new)
     worker().submit(new)
     st.session_state["job"] = new

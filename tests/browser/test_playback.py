@@ -182,6 +182,18 @@ def test_the_language_of_a_link_stays_on_the_way_to_another_page(page: Page, app
     expect(page.get_by_role("heading", name="键值缓存", exact=True)).to_be_visible(timeout=30_000)
 
 
+def test_a_reload_of_another_page_keeps_the_run_and_the_language(page: Page, app_server: str) -> None:
+    page.goto(app_server + "/?lang=zh-Hans&model=kitten&chat=false&prompt=小猫跑了一天，它很&decoding=greedy&run=1")
+    expect(page.get_by_text("因结束词元 <eos>（ID 2）而停止。")).to_be_visible(timeout=LONG)
+    page.get_by_role("link", name="键值缓存").click()
+    expect(page).to_have_url(re.compile(r"/kv\?job=.*&lang=zh-Hans"), timeout=30_000)
+    page.reload()
+    expect(page.get_by_role("heading", name="键值缓存", exact=True)).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Kitten (teaching model)")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="回放")).to_be_visible(timeout=30_000)
+
+
 def test_the_language_can_be_switched_and_comes_with_the_link(page: Page, app_server: str) -> None:
     page.goto(app_server + "/?lang=zh-Hant")
     expect(page.get_by_role("textbox", name="提示詞")).to_be_visible(timeout=30_000)
