@@ -109,8 +109,9 @@ def _head(trace: Trace, step: int, layer: int, head: int) -> None:
     view = head_view(trace, rows, head, weights, queries, keys, focus=place.focus, side=place.side, t=_)
 
     def draw() -> None:
-        tokens, palette = trace.tokens[: rows.n_positions], session.palette()
-        view_component.head_view(view, place, tokens, trace.n_prompt, palette=palette, t=_, key=VIEW)
+        texts: str = remembered(trace, "texts", lambda: view_component.texts_of(trace.tokens[: rows.n_positions]))
+        palette = session.palette()
+        view_component.head_view(view, place, texts, trace.n_prompt, palette=palette, t=_, key=VIEW)
 
     drawn_card(view.title, view.description, view.table, "head-card", draw, t=_)
     _stages(trace, rows, head, view.line, place)

@@ -54,19 +54,24 @@ def place_of(key: str, start: Place, n_positions: int) -> Place:
     )
 
 
+def texts_of(tokens: Sequence[Token]) -> str:
+    """The texts of a run's T positions as `head_view` takes them; they are the same for every head."""
+    return json.dumps([token.display for token in tokens], ensure_ascii=False)
+
+
 def head_view(
-    view: HeadView, place: Place, tokens: Sequence[Token], n_prompt: int, *, palette: Palette, t: Translate, key: str
+    view: HeadView, place: Place, texts: str, n_prompt: int, *, palette: Palette, t: Translate, key: str
 ) -> None:
     """Draw the matrix and the text; `place_of` gives where the reader goes.
 
     Args:
-        tokens: those of the run's positions, T of them.
+        texts: what `texts_of` gives.
     """
     data = {
         "run": place.run,
         "asked": place.asked,
         "title": view.title,
-        "texts": json.dumps([token.display for token in tokens], ensure_ascii=False),
+        "texts": texts,
         "n_prompt": n_prompt,
         "weights": base64.b64encode(view.weights.astype(np.float32).tobytes()).decode(),
         "queries": _axis(view.queries),
