@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -99,20 +100,29 @@ def _presence() -> str:
 
 
 def attend() -> None:
-    """Call once a rerun: keeps the session's presence, and claims the run that the URL names after a reload."""
+    """Call once a rerun: keeps the session's presence, and after a reload claims what the URL names."""
     _presence()
     text = st.session_state.pop("text to take", None)
     if text is not None:
         st.session_state["prompt"] = text
-    key = st.query_params.get("job")
-    if key and "job" not in st.session_state:
-        job = shelf().find(key)
-        if job is not None:
-            # after a reload every run of the tab; where that tab is still open, only the one that was shared
-            for one in shelf().of(job.owner):
-                if one is job or one.gone_since is not None:
-                    worker().claim(one, session_id())
-            st.session_state["job"] = job
+    if "attended" not in st.session_state:
+        st.session_state["attended"] = True
+        _claim(st.query_params.get("job", ""))
+
+
+def _claim(key: str) -> None:
+    """Take over a job, and after a reload all of its tab; where that tab is still open, only what was shared."""
+    named = shelf().find(key)
+    if named is None:
+        return
+    for one in shelf().of(named.owner):
+        if one is named or one.gone_since is not None:
+            worker().claim(one, session_id())
+            of_use = not one.ended or one.result is not None or one.trace is not None
+            if one.name and of_use:  # else what the session did before it, if anything, is the latest
+                st.session_state[f"work {one.name}"] = one
+            elif one is named and not one.name:
+                st.session_state["job"] = one
 
 
 def job() -> Job | None:
@@ -122,9 +132,11 @@ def job() -> Job | None:
 
 
 def address() -> dict[str, str]:
-    """What a reload needs to find the session's runs: the key of the one that is going on, or of the one on show."""
+    """What a reload needs to find the session's jobs: the key of the run that goes on or is on show, else of work."""
     latest = job()
     at = latest if latest is not None and not latest.ended else shown() or latest
+    if at is None:
+        at = next((one for one in reversed(shelf().of(session_id())) if one.name), None)
     return {} if at is None else {"job": at.key}
 
 
@@ -138,14 +150,17 @@ def submit(new: Job) -> None:
 
 def queue(name: str, new: Job) -> None:
     """Queue work of this session that is no run; the page finds it again by its name."""
+    new.name = name
     shelf().put(new)
     worker().submit(new)
     st.session_state[f"work {name}"] = new
 
 
-def work(name: str) -> Job | None:
-    """This session's latest work of a name."""
+def work(name: str, about: Trace | None = None) -> Job | None:
+    """This session's latest work of a name; where a run is given, only if it is about that very run."""
     found: Job | None = st.session_state.get(f"work {name}")
+    if found is not None and about is not None:
+        return found if found.about is not None and found.about() is about else None
     return found
 
 
@@ -155,7 +170,7 @@ def ask_model(name: str, on_show: Trace, n_tokens: int, do: Work) -> None:
     Args:
         n_tokens: whose time it takes, as `Job.n_new`.
     """
-    new = Job(session_id(), "", None, n_tokens, work=do)
+    new = Job(session_id(), "", None, n_tokens, work=do, about=weakref.ref(on_show))
     try:
         new.model_name = model_name(on_show)
     except InferenceError as error:

@@ -12,6 +12,7 @@ import math
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class Job:
         start: makes the generation once the model is there; given up then, because it may hold another run's cache.
         n_new: most tokens of the run; for other work, the tokens whose time it takes, for those who wait behind it.
         work: what is done instead of a run; `share` of it is done, and `result` is what came of it.
+        name: of work, under which its session finds the latest one again, also after a reload.
+        about: the run that the work is about, if it is about one.
         note: what is being done, as a template to translate.
         error: what went wrong, when `state` is `"failed"`; the steps up to there are in `trace`.
         generation: while it runs only, because it holds the model.
@@ -72,6 +75,8 @@ class Job:
     parent: str | None = None
     left_at: int | None = None
     work: Work | None = None
+    name: str = ""
+    about: weakref.ref[Trace] | None = None
     share: float = 0.0
     result: Any = None
     gone_since: float | None = None

@@ -39,7 +39,7 @@ def test_typed_times_give_the_lessons_figures_and_follow_what_is_typed(reader: P
     expect(tile(card, "TPOT").locator(".note")).to_have_text("needs two tokens")
 
 
-def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> None:
+def test_a_sweep_runs_the_model_survives_a_reload_and_a_cancelled_one_leaves_it(reader: Page) -> None:
     part(reader, "On this machine")
     reader.get_by_label("Longest").click()
     reader.get_by_role("option", name="64", exact=True).click()
@@ -48,6 +48,12 @@ def test_a_sweep_runs_the_model_and_a_cancelled_one_leaves_it(reader: Page) -> N
     expect(measured).to_be_visible(timeout=LONG)
     expect(reader.locator(".st-key-chart-card-sweep-prefill .js-plotly-plot")).to_be_visible()
     expect(reader.get_by_role("button", name="Download all rounds (CSV)")).to_be_visible()
+    expect(reader).to_have_url(re.compile("job="))
+    reader.reload()
+    part(reader, "On this machine")
+    expect(measured).to_be_visible(timeout=30_000)
+    reader.get_by_label("Longest").click()
+    reader.get_by_role("option", name="64", exact=True).click()
     reader.get_by_role("button", name="Measure the prefill").click()
     reader.get_by_role("button", name="Cancel").click(timeout=30_000)
     expect(reader.get_by_text("Cancelled; what was measured before is kept.")).to_be_visible(timeout=LONG)

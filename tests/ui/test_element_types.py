@@ -73,7 +73,8 @@ def compared(**state: object) -> AppTest:
 
 def with_work(job: Job) -> AppTest:
     trace = demo()
-    return compared(**{"trace": trace, NAME: job, "asked element types": weakref.ref(trace)})
+    job.about = weakref.ref(trace)
+    return compared(**{"trace": trace, NAME: job})
 
 
 def done() -> Job:
@@ -176,8 +177,9 @@ def test_a_comparison_that_failed_or_belongs_to_another_run_is_not_shown_as_this
     error = MemoryLimitError("Too large.")
     assert errors(with_work(Job("me", "smollm2-135m", None, 1, state="failed", error=error))) == "Too large."
     assert "Cancelled" in texts(with_work(Job("me", "smollm2-135m", None, 1, state="cancelled")))
-    other = demo()
-    app = compared(**{"trace": demo(), NAME: done(), "asked element types": weakref.ref(other)})
+    other, job = demo(), done()
+    job.about = weakref.ref(other)
+    app = compared(**{"trace": demo(), NAME: job})
     assert "tok/s" not in texts(app)
 
 

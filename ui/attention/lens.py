@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from ui import live, session
 from ui.cards import chart_card
 from ui.i18n import _, error_text
 from ui.literal import literal
-from ui.worker import Job, Work
+from ui.worker import Work
 
 if TYPE_CHECKING:
     from inference.models import LoadedModel
@@ -49,7 +48,7 @@ def _compute(trace: Trace, step: int) -> None:
         st.text(_("This run holds neither its logit lens nor the hidden states to compute it from."))
         st.text(_("Run the prompt again with hidden states recorded."))
         return
-    job = _job_of(trace)
+    job = session.work(NAME, trace)
     if job is not None and not job.ended:
         live.follow_work(job, _("Computing the logit lens of {n} steps", n=len(trace.steps)))
         return
@@ -64,15 +63,8 @@ def _compute(trace: Trace, step: int) -> None:
     st.button(label, icon=":material/layers:", type="primary", key="compute lens", on_click=_start, args=(trace,))
 
 
-def _job_of(trace: Trace) -> Job | None:
-    """The work that was asked for this very run."""
-    asked: Callable[[], Trace | None] | None = st.session_state.get("lens of")
-    return session.work(NAME) if asked is not None and asked() is trace else None
-
-
 def _start(trace: Trace) -> None:
     session.ask_model(NAME, trace, len(trace.steps), _looking(trace.steps))
-    st.session_state["lens of"] = weakref.ref(trace)
 
 
 def _looking(steps: tuple[StepRecord, ...]) -> Work:

@@ -33,15 +33,15 @@ def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -
     busy = job is not None and not job.ended
     # asked here and not in a callback, which would be given the fields as they were before the click
     if st.button(label, type="primary", icon=":material/play_arrow:", key=f"start {name}", disabled=busy):
-        st.session_state[f"asked {name}"] = weakref.ref(trace)
-        session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work))
+        about = weakref.ref(trace)
+        session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work, about=about))
         st.rerun()
 
 
 def outcome(name: str, trace: Trace, doing: str) -> Any:
     """What came of the latest work of a name, if it was this run's; while it goes on, how far it is."""
-    job, asked = session.work(name), st.session_state.get(f"asked {name}")
-    if job is None or asked is None or asked() is not trace:
+    job = session.work(name, trace)
+    if job is None:
         return None
     if not job.ended:
         follow_work(job, doing)
