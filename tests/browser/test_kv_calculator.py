@@ -208,7 +208,7 @@ def test_a_reload_and_a_shared_address_bring_everything_back(calculator: Page, a
     calculator.get_by_role("link", name="Playback").click()
     expect(calculator.get_by_role("heading", name="Playback")).to_be_visible(timeout=20_000)
     calculator.get_by_role("link", name="Memory calculator").click()
-    expect(calculator).to_have_url(re.compile("(?=.*lengths=)(?=.*tokens=3000)"), timeout=20_000)
+    expect(calculator).to_have_url(re.compile(r"/memory\?(?=.*lengths=)(?=.*tokens=3000)"), timeout=20_000)
     assert "layers=" not in calculator.url
     calculator.reload()
     expect(calculator.locator(".exact")).to_have_text(f"{4203 * 131_072:,} bytes", timeout=30_000)
