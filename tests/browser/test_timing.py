@@ -41,7 +41,7 @@ def test_typed_times_give_the_lessons_figures_and_follow_what_is_typed(reader: P
 
 def test_a_sweep_runs_the_model_survives_a_reload_and_a_cancelled_one_leaves_it(reader: Page) -> None:
     part(reader, "On this machine")
-    reader.get_by_label("Longest").click()
+    reader.get_by_role("combobox", name="Longest").click()
     reader.get_by_role("option", name="64", exact=True).click()
     reader.get_by_role("button", name="Measure the prefill").click()
     measured = reader.get_by_text(re.compile(r"Measured on .*, SmolLM2 135M Instruct, float32: 64 tokens took"))
@@ -52,7 +52,7 @@ def test_a_sweep_runs_the_model_survives_a_reload_and_a_cancelled_one_leaves_it(
     reader.reload()
     part(reader, "On this machine")
     expect(measured).to_be_visible(timeout=30_000)
-    reader.get_by_label("Longest").click()
+    reader.get_by_role("combobox", name="Longest").click()
     reader.get_by_role("option", name="64", exact=True).click()
     reader.get_by_role("button", name="Measure the prefill").click()
     reader.get_by_role("button", name="Cancel").click(timeout=30_000)
