@@ -124,10 +124,9 @@ class Forward:
 
     def synchronise(self) -> None:
         """Wait until the devices have done what was asked of them, so that a clock reading is true."""
-        if self._gpus:
-            for gpu in self._gpus:
-                torch.cuda.synchronize(gpu)
-        elif self.device.type == "mps":
+        for gpu in self._gpus:
+            torch.cuda.synchronize(gpu)
+        if self.device.type == "mps":
             torch.mps.synchronize()
 
 

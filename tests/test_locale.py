@@ -202,6 +202,7 @@ def test_the_words_of_a_list_are_joined_as_the_language_does(
     assert error_text(error) == said
     assert said.endswith(note_text(Note(remedy, {"allowed": words})))
     assert said.endswith(translate(remedy, allowed=words))
+    assert (translate(""), note_text(Note(""))) == ("", "")  # not the catalogue's header
 
 
 def test_every_language_on_offer_has_a_catalogue() -> None:

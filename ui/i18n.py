@@ -20,7 +20,7 @@ TRADITIONAL = ("hant", "tw", "hk", "mo")
 
 def translate(text: str, /, **values: Any) -> str:
     """`text` in the reader's language, its fields filled in with `values`; a tuple is a list of words."""
-    return errors.fill(text, values, _gettext()) if values else _gettext()(text) if text else ""
+    return errors.fill(text, values, _gettext()) if values else _gettext()(text)
 
 
 _ = translate
@@ -62,7 +62,9 @@ def note_text(note: Note) -> str:
 
 
 def _gettext() -> errors.Translate:
-    return catalogue(language()).gettext
+    """The reader's catalogue; what gettext itself knows under the empty text is the catalogue's header."""
+    known = catalogue(language())
+    return lambda text: known.gettext(text) if text else ""
 
 
 @cache

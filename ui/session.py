@@ -164,6 +164,12 @@ def work(name: str, about: Trace | None = None) -> Job | None:
     return found
 
 
+def busy(name: str) -> bool:
+    """Whether the session's latest work of a name goes on."""
+    found = work(name)
+    return found is not None and not found.ended
+
+
 def ask_model(name: str, on_show: Trace, n_tokens: int, do: Work) -> None:
     """Queue work for the model of the run on show; where there is no such model here, the work failed for that reason.
 
@@ -258,7 +264,6 @@ def followed() -> Job | None:
 
 def show(opened: Trace) -> None:
     """Put a run on show that was opened from a file; it is kept, and counts, as one of the session's own."""
-    st.query_params.pop("job", None)
     found = Job(session_id(), "", None, opened.request.max_new_tokens, state="done", trace=opened)
     shelf().put(found)
     put_on_show(found)

@@ -51,20 +51,15 @@ def _form(trace: Trace) -> str:
         )  # fmt: skip
         st.button(
             _("Score it"), type="primary", icon=":material/grading:", key="score", on_click=_start, args=(trace,),
-            disabled=_busy(),
+            disabled=session.busy(NAME),
         )  # fmt: skip
     if source == "own":
         st.text_area(_("Text to score"), key="forcing text", height=90, persist_state="session")
     return str(source)
 
 
-def _busy() -> bool:
-    job = session.work(NAME)
-    return job is not None and not job.ended
-
-
 def _start(trace: Trace) -> None:
-    if _busy():
+    if session.busy(NAME):
         return
     source = st.session_state["forcing source"]
     text = st.session_state.get("forcing text", "") if source == "own" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from charts.base import Translate
-from inference.errors import sentences
+from inference.errors import SENTENCES, sentences
 
 
 def lab_words(t: Translate) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _needle_words(t: Translate) -> dict[str, str]:
         "u_error": t("u must be a number from 0 to below 1, not {value}."),
         "redraw": t("Redraw"),
         "back": t("Back to the recorded u"),
-        "sentences": t("{first} {then}"),
+        "sentences": t(SENTENCES),
         "fell": t("u = {u} falls on “{token}”, which has {share}."),
         "greedy_took": t("Greedy decoding takes “{token}”, whatever u is."),
         "as_recorded": t("The run took the same token."),

@@ -59,7 +59,7 @@ def _form() -> None:
         )
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.text_area(_("Request"), key="route request", height=68, label_visibility="collapsed", **KEEP)
-            busy = session.followed() is not None or _routing()
+            busy = session.followed() is not None or session.busy(WORK)
             st.button(
                 _("Route"), type="primary", icon=":material/alt_route:", key="route", on_click=_route, disabled=busy
             )
@@ -89,11 +89,6 @@ def _params() -> SamplingParams:
 
 def _take(text: str) -> None:
     st.session_state["route request"] = text
-
-
-def _routing() -> bool:
-    job = session.work(WORK)
-    return job is not None and not job.ended
 
 
 def _route() -> None:

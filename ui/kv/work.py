@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import streamlit as st
@@ -13,7 +12,7 @@ from ui import session
 from ui.i18n import _, error_text
 from ui.literal import literal
 from ui.live import follow_work
-from ui.worker import Job, Work
+from ui.worker import Work
 
 
 def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -> None:
@@ -24,17 +23,14 @@ def run_button(name: str, label: str, trace: Trace, work: Work, n_tokens: int) -
         n_tokens: how many decode steps it takes about as long as, for those who wait behind it.
     """
     try:
-        model = session.model_name(trace)
+        session.model_name(trace)
         session.limits().check_prompt(trace.n_prompt)
     except InferenceError as error:
         st.text(error_text(error))
         return
-    job = session.work(name)
-    busy = job is not None and not job.ended
     # asked here and not in a callback, which would be given the fields as they were before the click
-    if st.button(label, type="primary", icon=":material/play_arrow:", key=f"start {name}", disabled=busy):
-        about = weakref.ref(trace)
-        session.queue(name, Job(session.session_id(), model, None, n_tokens, work=work, about=about))
+    if st.button(label, type="primary", icon=":material/play_arrow:", key=f"start {name}", disabled=session.busy(name)):
+        session.ask_model(name, trace, n_tokens, work)
         st.rerun()
 
 

@@ -14,6 +14,7 @@ from inference.lesson import looked, mine, pipeline, raised, sharpest, top
 from inference.sampling_params import SamplingParams
 from inference.tokens import Token
 from inference.trace import Trace
+from ui import session
 from ui.components.token_rows import Chip, Row, token_rows
 from ui.i18n import _
 from ui.lesson import runs
@@ -81,7 +82,7 @@ def _tokens_try(scene: Scene) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(_("A sentence"), SENTENCE, key="lesson-sentence", max_chars=LONGEST, **KEEP)
-        if st.button(_("Cut into tokens"), key="lesson-cut", disabled=runs.busy("lesson cut") or not text):
+        if st.button(_("Cut into tokens"), key="lesson-cut", disabled=session.busy("lesson cut") or not text):
             runs.ask("lesson cut", _cutting(text))
             st.rerun()
     tokens: list[Token] | None = runs.answer("lesson cut", _("Cutting the sentence into tokens"))

@@ -85,12 +85,6 @@ def answer(name: str, doing: str) -> Any:
     return job.result
 
 
-def busy(name: str) -> bool:
-    """Whether work of a name goes on."""
-    job = session.work(name)
-    return job is not None and not job.ended
-
-
 def running(start: Begin) -> Work:
     """Work that drives a generation to its end and gives its run."""
 

@@ -135,7 +135,7 @@ def _loop_try(scene: Scene) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         for token in others:
             label = _("Take {token}", token=literal(token.display))
-            if st.button(label, key=f"lesson-take-{token.id}", disabled=runs.busy("lesson branch")):
+            if st.button(label, key=f"lesson-take-{token.id}", disabled=session.busy("lesson branch")):
                 runs.ask("lesson branch", runs.running(_branching(scene.run, token.id)))
                 st.rerun()
     found: Trace | None = runs.answer("lesson branch", _("The kitten writes on"))
@@ -198,7 +198,7 @@ def _stopping_try(scene: Scene) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         limit = slider(scene, _("New tokens at most"), 1, 5, SHORT_LIMIT, "lesson-limit", width=260)
-        if st.button(_("Run"), key="lesson-run", icon=":material/play_arrow:", disabled=runs.busy("lesson limit")):
+        if st.button(_("Run"), key="lesson-run", icon=":material/play_arrow:", disabled=session.busy("lesson limit")):
             runs.ask("lesson limit", runs.running(_limited(scene.run, limit)))
             st.rerun()
     found: Trace | None = runs.answer("lesson limit", _("The kitten writes"))

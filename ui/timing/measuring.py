@@ -33,9 +33,7 @@ def measure_button(name: str, label: str, trace: Trace, work: Work, n_tokens: in
     Args:
         n_tokens: fed in all, for the wait of those behind it.
     """
-    job = session.work(name)
-    busy = job is not None and not job.ended
-    if st.button(label, type="primary", icon=":material/timer:", key=f"start {name}", disabled=busy):
+    if st.button(label, type="primary", icon=":material/timer:", key=f"start {name}", disabled=session.busy(name)):
         queue_measurement(name, trace, work, n_tokens)
         st.rerun()
 
